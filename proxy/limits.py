@@ -60,7 +60,11 @@ RAISED_ANSWER_BYTES_MAX: Final = 128 * MIB
 """The answer to it is kept whole as well. A Fetch asks for 50 MiB at most, and gets one larger batch."""
 CONNECTIONS_MAX: Final = 10_000
 DESCRIPTORS_PER_CLIENT: Final = 2
-"""A client's own connection, and the one to a broker that belongs to it."""
+"""A client's own connection, and the one to a broker that belongs to it. With fewer an operator gets a warning."""
+DESCRIPTORS_PER_OLD_CLIENT: Final = 4
+"""An old producer's batches have a connection of their own, and for a moment one to another leader or to a group's
+coordinator. The process takes as many for each client where the system allows: few are old, but nobody knows how many.
+What is open counts at each new connection: where none is left, a set gets NOT_LEADER_OR_FOLLOWER."""
 DESCRIPTORS_KEPT: Final = 64
 """File descriptors that clients do not get: for Redis, the admin port, files, look-ups of names, the start of a private
 Redis."""
@@ -755,6 +759,18 @@ COORDINATOR_TRIES: Final = 40
 COORDINATOR_LOOK_SECONDS: Final = 0.25
 """How often a group's coordinator is asked for, for a client that asks any broker, and the time in between. The first
 group of a cluster makes its brokers create the topic of offsets: 1 to 5 s."""
+OLD_PRODUCER_IDS_MAX: Final = 5_000
+"""Producer ids under which a process writes what old producers send; more requests wait for each other. There are as
+many as requests are under way at once: with requests of 10 ms 10 ids do for 1,000 a second. But a broker that says
+nothing holds those of all requests to it until their time is over, and requests to the others need some meanwhile. Each
+id may cost every partition's leader an entry of some 200 bytes for a day."""
+OLD_PRODUCER_IDS_PER_IP_MAX: Final = 1_000
+"""Of these, for requests of one address at a time: one for each of ``CONNECTIONS_PER_IP_MAX``, and one for what each of
+them has left. More wait, and get NOT_LEADER_OR_FOLLOWER at the end of their time: the code at which all old clients
+that retry do."""
+LEFT_REQUESTS_SECONDS_MAX: Final = 30.0
+"""Old requests that want no answer, of a client that has gone, are begun for so long: as long as clients wait for their
+own brokers by default. A broker appends what it has read of them."""
 
 # Client ids that inspect asks for
 CLIENT_IDS_ASKED_MAX: Final = 500

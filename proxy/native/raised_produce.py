@@ -3,7 +3,10 @@ belong to this client alone. Sans-IO.
 
 A client that has authenticated at its broker has one connection there, over which its batches go as well: no other one
 has its rights. Once that has ended nothing is sent again. Where the client leaves first, the connection is kept until
-what is out on it has an outcome."""
+what is out on it has an outcome.
+
+Where the client wants no answers it may leave right after its last request. What was read of it is still begun, one
+request after the other, for some time."""
 
 from __future__ import annotations
 
@@ -93,6 +96,9 @@ class ProducingClient:
         self._asked_for_leaders: set[int] = set()
         """Brokers that have not answered who leads."""
         self._has_left = False
+        self._left: deque[tuple[RequestHeader, memoryview]] = deque()
+        """Requests that want no answer, of a client that has gone."""
+        self._left_until = 0.0
         self._is_cut = False
         """Has the client's own connection to its broker ended, or brought no answer in time? Nothing more is sent."""
         self._due: tuple[bytes | None] | None = None
@@ -124,12 +130,16 @@ class ProducingClient:
         arrived_ms = self._host.old_producers.wall_clock_ms()
         self._do(self._machine.begin(self._body, header.api_version, self._reactor.now(), arrived_ms))
 
-    def cancel(self, give_away: Callable[[], NativeUpstream | None]) -> None:
-        """The client has gone. What is out still gets an outcome. ``give_away``: lets go of the client's own connection
-        to its broker."""
+    def cancel(
+        self, left: Sequence[tuple[RequestHeader, memoryview]], give_away: Callable[[], NativeUpstream | None]
+    ) -> None:
+        """The client has gone. What is out still gets an outcome. ``left``: its requests, without their size, that are
+        begun after it; they want no answer. ``give_away``: lets go of the client's own connection to its broker."""
         self._has_left, self._due = True, None
+        self._left += left
+        self._left_until = self._reactor.now() + limits.LEFT_REQUESTS_SECONDS_MAX
         self._answered, self._failed = _ignore_answer, _ignore_failure
-        if self._upstream is not None and not self._machine.is_idle and not self._is_cut:
+        if self._upstream is not None and not (self._machine.is_idle and not left) and not self._is_cut:
             self._keep(give_away())
         self._do(self._machine.left(self._reactor.now()))
 
@@ -159,15 +169,29 @@ class ProducingClient:
 
     def _ends_request(self) -> bool:
         """Answer a client whose request has ended, if it was not answered by an effect: it wants no answer, or its
-        connection was not quiet. Its next request may begin in here."""
-        if self._has_left or not self._machine.is_idle:
+        connection was not quiet. Its next request may begin in here; of one that has gone it begins here."""
+        if not self._machine.is_idle:
             return False
+        if self._has_left:
+            return self._begin_left()
         if self._due is not None:
             self._answer_if_quiet(*self._due)
             return self._due is None
         if self._header is None:
             return False
         self._end_request(None)
+        return True
+
+    def _begin_left(self) -> bool:
+        now = self._reactor.now()
+        if now >= self._left_until or self._is_cut:
+            self._left.clear()
+        if not self._left:
+            return False
+        header, request = self._left.popleft()
+        self._body = request[header.body_offset :]
+        arrived_ms = self._host.old_producers.wall_clock_ms()
+        self._todo += self._machine.begin(self._body, header.api_version, now, arrived_ms)
         return True
 
     def _do_one(self, effect: Effect) -> None:
@@ -200,6 +224,7 @@ class ProducingClient:
                 start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
                 self._end_request(frame(start, effect.body))
             case CloseClient():
+                self._left.clear()  # a broker drops what comes behind it
                 self._failed(effect.reason, True)
             case _:
                 assert_never(effect)
@@ -290,7 +315,7 @@ class ProducingClient:
             self._body = b""
             self._drop_work()
             self._leave_others()
-        held_bytes = len(self._body) + machine.buffered_bytes
+        held_bytes = len(self._body) + machine.buffered_bytes + sum(len(request) for _, request in self._left)
         self._host.memory.hold_bytes(held_bytes - self._held_bytes)
         self._held_bytes = held_bytes
         if self._timer is not None:

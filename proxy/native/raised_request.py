@@ -3,7 +3,8 @@ differ is known to ``bridge/upward``, whose turn it is to ``raising.py``. Produc
 (``raised_produce.py``).
 
 It speaks over the client's own connection to its broker, so the broker judges by the client's rights. Only what a
-group's coordinator has to be asked for and clients ask any broker for goes over a connection of its own."""
+group's coordinator has to be asked for and clients ask any broker for may go over a connection of its own: if that is
+another broker."""
 
 from __future__ import annotations
 
@@ -124,10 +125,11 @@ class _AnswersOfBroker:
 
 
 class RaisedRequest:
-    """``request``: without its size. ``upstream``: the client's connection to its broker. ``to_others``: opens one to
-    another broker, None where the client has authenticated at its own. ``answered`` gets the frame for the client, in
-    pieces, as it may have 50 MB; ``failed`` the sentence why there will be none, and whether it is the client's fault.
-    One of them is called, once, unless ``cancel`` was. ``look``: called when ``waits_for_memory`` changes."""
+    """``request``: without its size. ``upstream``: the client's connection to its broker, ``own_broker``.
+    ``to_others``: opens one to another broker, None where the client has authenticated at its own. ``answered`` gets
+    the frame for the client, in pieces, as it may have 50 MB; ``failed`` the sentence why there will be none, and
+    whether it is the client's fault. One of them is called, once, unless ``cancel`` was. ``look``: called when
+    ``waits_for_memory`` changes."""
 
     def __init__(
         self,
@@ -136,6 +138,7 @@ class RaisedRequest:
         header: RequestHeader,
         request: memoryview,
         raised: Raised | RaisedFetch,
+        own_broker: int,
         upstream: NativeUpstream,
         to_others: Reactor | None,
         answered: Callable[[Sequence[Buffer]], None],
@@ -147,6 +150,7 @@ class RaisedRequest:
         self._header = header
         self._body = request[header.body_offset :]
         self._raised = raised
+        self._own_broker = own_broker
         self._upstream = upstream
         self._to_others = to_others
         self._answered = answered
@@ -207,11 +211,12 @@ class RaisedRequest:
         if error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE and self._tries_left:
             self._host.reactor.later(limits.COORDINATOR_LOOK_SECONDS, lambda: self._find_again(group))
             return
-        broker = self._host.topology.broker(broker_id) if error_code == ErrorCode.NONE else None
+        is_elsewhere = error_code == ErrorCode.NONE and broker_id != self._own_broker
+        broker = self._host.topology.broker(broker_id) if is_elsewhere else None
         if broker is not None and self._to_others is not None:
             self._coordinator = NativeUpstream(lambda _data: None, self._fail_at_coordinator, lambda: None)
             self._to_others.connect(broker.address, self._coordinator)
-        # Without one, the client's own broker says so in the answer.
+        # Without a coordinator, the client's own broker says so in the answer.
         self._work(self._raised.requests(self._body), self._ask, is_clients=True)
 
     def _find_again(self, group: str) -> None:

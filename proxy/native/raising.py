@@ -16,6 +16,7 @@ from ...reactor import Buffer
 from .. import limits
 from ..bridge.upward.fetch import RaisedFetch
 from ..bridge.upward.positions import FetchPositions
+from ..bridge.upward.produce import wants_no_answer
 from ..bridge.upward.table import Raised, plan, plan_fetch
 from ..broker.broker import Broker
 from ..connection.handler import Handler
@@ -149,6 +150,9 @@ class RaisingSession(Handler):
         if not self._behind.is_owed_nothing:  # the rest of an answer may be missing though none is in flight
             self._wait()
             return
+        if not self._behind.raises(self._kept):  # the settings have changed since it came
+            self._pass_kept()
+            return
         end = SIZE_BYTES + int.from_bytes(self._kept[:SIZE_BYTES], "big")
         request, self._kept = self._kept, self._kept[end:]  # what comes after it is short, and it may be 100 MB
         del request[end:]
@@ -195,15 +199,14 @@ class RaisingSession(Handler):
             self._shell.abort("the broker is away")
             return
         plan = self._plan(key, version, broker)
-        if plan is None:
-            self._shell.abort("the configuration has changed")
-            return
+        assert plan is not None, "it is raised"
         self._request = RaisedRequest(
             self._host,
             self._shell,
             header,
             request,
             plan,
+            broker.id,
             upstream,
             self._behind.to_other_brokers,
             lambda answer: self._answered(key, answer),
@@ -221,20 +224,26 @@ class RaisingSession(Handler):
         return plan(key, version, broker.ranges, always=is_always)
 
     def _produce(self, header: RequestHeader, request: memoryview) -> None:
+        producing = self._producing_client(header.client_id)
+        if producing is None:
+            self._shell.abort("the broker is away")
+            return
+        self._request = producing
+        self._read_for_stage(producing.uses_clients_own)
+        producing.begin(header, request)
+
+    def _producing_client(self, client_id: str | None) -> ProducingClient | None:
+        """None: its broker is away."""
         if self._producing is None:
             broker, to_others = self._behind.target(), self._behind.to_other_brokers
             upstream = self._behind.connect() if to_others is None else None
-            if broker is None or (to_others is None and upstream is None):
-                self._shell.abort("the broker is away")
-                return
-            self._producing = ProducingClient(
-                *(self._host, self._shell, broker, upstream, to_others, header.client_id),
-                self._written,
-                self._failed,
-            )
-        self._request = self._producing
-        self._read_for_stage(self._producing.uses_clients_own)
-        self._producing.begin(header, request)
+            if broker is not None and (to_others is not None or upstream is not None):
+                self._producing = ProducingClient(
+                    *(self._host, self._shell, broker, upstream, to_others, client_id),
+                    self._written,
+                    self._failed,
+                )
+        return self._producing
 
     def _read_for_stage(self, is_read: bool) -> None:
         if is_read != self._behind.is_read_by_stage:
@@ -320,13 +329,37 @@ class RaisingSession(Handler):
     def end(self, *, is_lost: bool) -> None:
         """The connection has ended."""
         self.is_closed = True
+        left = self._left_requests()
         self._kept.clear()
         self._count_kept()
         request, self._request, self._is_awaited = self._request, None, False
         if isinstance(request, RaisedRequest):
             request.cancel()
         self._positions.clear()
-        if self._producing is not None:
-            self._producing.cancel(self._behind.give_away)
+        producing = self._producing_client(left[0][0].client_id) if left else self._producing
+        if producing is not None:
+            producing.cancel(left, self._behind.give_away)
             self._producing = None
         self._behind.end(is_lost=is_lost)
+
+    def _left_requests(self) -> list[tuple[RequestHeader, memoryview]]:
+        """Take from what has come the requests that a broker appends though their client has gone: those to be raised
+        that want no answer, and have come completely. Given without their size."""
+        is_owed = isinstance(self._request, RaisedRequest) or not self._behind.is_owed_nothing
+        if is_owed and self._behind.to_other_brokers is None:
+            return []  # they would take the connection over which other answers come
+        found: list[tuple[RequestHeader, memoryview]] = []
+        kept, self._kept = memoryview(self._kept), bytearray()
+        while len(kept) > SIZE_BYTES and len(kept) >= (end := SIZE_BYTES + int.from_bytes(kept[:SIZE_BYTES], "big")):
+            whole, kept = kept[:end], kept[end:]
+            request = whole[SIZE_BYTES:]
+            try:
+                header = parse_request_header(request)
+            except WireError:
+                break  # what comes behind it is not served
+            key, version = header.api_key, header.api_version
+            if key == ApiKey.PRODUCE and wants_no_answer(request[header.body_offset :]) and self._behind.raises(whole):
+                self._host.count_request(key)
+                self._host.old_clients.note_request(self, self._shell, key, version, is_raised=True)
+                found.append((header, request))
+        return found

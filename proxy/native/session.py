@@ -21,18 +21,18 @@ from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header, parse_response_header
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
 from ...codecs.produce_walk import ProduceWalk
-from ...reactor import Reactor
+from ...reactor import Buffer, Reactor
 from .. import limits
 from ..bridge import api_versions as answered_versions
 from ..bridge.base import Addresses
-from ..bridge.refusals import refusal
 from ..bridge.upward.table import announced, is_raised
 from ..broker.broker import Broker
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
 from ..events import ClientRefused
-from ..versions import DROPPED_MAX, NATIVE_MAX, SASL_KEYS, ApiKey, BrokerRanges, api_title, is_dropped, is_unserved
-from .conditional import NOT_SERVED, refused, walk_through
+from ..versions import DROPPED_MAX, NATIVE_MAX, SASL_KEYS, ApiKey, BrokerRanges, is_dropped, is_unserved
+from . import refusing
+from .conditional import walk_through
 from .host import NativeHost
 from .login import Login
 from .rewrites import NOTHING, REWRITES, REWRITTEN_FROM, Replaced, api_versions
@@ -320,6 +320,11 @@ class NativeSession(Handler):
         rest, self._requests.rest = self._requests.rest, b""
         return rest
 
+    def raises(self, start: Buffer) -> bool:
+        """Is the request that begins so to be raised? It was when it came."""
+        key, version, _ = _HEAD.unpack_from(start, SIZE_BYTES)
+        return self._is_raised(key, version, int.from_bytes(start[:SIZE_BYTES], "big"))
+
     def learn_name(self, header: RequestHeader) -> None:
         """The client has sent this request to the stage."""
         self._learn_name(header)
@@ -380,48 +385,34 @@ class NativeSession(Handler):
     def _refuse_unserved(
         self, key: int, version: int, correlation_id: int, data: bytes, position: int, size: int
     ) -> Cut | None:
-        """Refuse a version that Kafka 4 has dropped. Its brokers close the connection without a response, and nobody is
-        told why. None: more of the request is needed. Raises WireError where no response exists in that version."""
-        is_kept = size <= limits.CONDITIONAL_REFUSED_BYTES_MAX
+        """None: more of the request is needed, as the response names all that it names."""
+        is_kept, header = size <= limits.CONDITIONAL_REFUSED_BYTES_MAX, None
         if is_kept and len(data) - position < size:
-            return None  # the response names all that the request names
-        request, body = data[position : position + size], None
+            return None
+        request = data[position : position + size]
         with suppress(Truncated):
             header = parse_request_header(request)
             self._learn_name(header)
-            body = refusal(key, version, request[header.body_offset :]) if is_kept else None
         self._host.count_request(key)
         self._host.old_clients.note_request(self, self._shell, key, version, is_refused=True)
-        if body is None:
-            raise WireError(
-                f"{api_title(key)} {version} is not served by the broker, and these {size} bytes have no response that "
-                "could say so"
-            )
-        self._answer_by_itself(key, version, correlation_id, body)
-        return Cut(0, b"", drops_rest=True)
+        body = refusing.unserved(header if is_kept else None, key, version, request, size)
+        return self._answer_by_itself(key, version, correlation_id, body)
 
-    def _answer_by_itself(self, key: int, version: int, correlation_id: int, body: bytes) -> None:
+    def _refuse(self, key: int, version: int, correlation_id: int) -> Cut:
+        body = refusing.unknown(key, version)
+        self._shell.report_refusal(self.name, refusing.unknown_reason(key, version))
+        return self._answer_by_itself(key, version, correlation_id, body)
+
+    def _refuse_conditional(self, walk: ProduceWalk, version: int, correlation_id: int, has_answer: bool) -> Cut:
+        body = refusing.conditional(walk, version, has_answer)
+        self._shell.report_refusal(self.name, refusing.CONDITIONAL)
+        return self._answer_by_itself(_PRODUCE, version, correlation_id, body)
+
+    def _answer_by_itself(self, key: int, version: int, correlation_id: int, body: bytes) -> Cut:
         """Answer a request in place of the broker, once those before it are answered."""
         self._refusals += 1
         self._has_last_answer = False
         self._asked.append(frame(encode_response_header(key, version, correlation_id), body))
-
-    def _refuse(self, key: int, version: int, correlation_id: int) -> Cut:
-        reason = f"API {key} is not served in version {version}"
-        body = refusal(key, version)
-        if body is None:
-            raise WireError(reason)
-        self._shell.report_refusal(self.name, reason)
-        self._answer_by_itself(key, version, correlation_id, body)
-        return Cut(0, b"", drops_rest=True)
-
-    def _refuse_conditional(self, walk: ProduceWalk, version: int, correlation_id: int, has_answer: bool) -> Cut:
-        """Answer for the broker, which would take the batch for another writer's retry, or append it where the log
-        ends. Where there can be no answer the connection is closed, as by a broker."""
-        if walk.left or not has_answer:
-            raise WireError(f"Produce: {NOT_SERVED.message}")
-        self._shell.report_refusal(self.name, f"Produce: {NOT_SERVED.message}")
-        self._answer_by_itself(_PRODUCE, version, correlation_id, refused(version, walk.parts))
         return Cut(0, b"", drops_rest=True)
 
     def _walk_on(self, walk: ProduceWalk, data: bytes) -> None:
@@ -429,7 +420,7 @@ class NativeSession(Handler):
         broker drops a request that ends too early."""
         walk.feed(data)
         if walk.has_found:
-            raise WireError(f"Produce: {NOT_SERVED.message}")
+            raise WireError(refusing.CONDITIONAL)
         if walk.is_over:
             self._walk = None
 

@@ -19,10 +19,10 @@ _STANDARD_INPUT = 0
 
 
 def raise_descriptors(clients: int) -> int:
-    """Raise the limit of descriptors to what this number of clients needs, as far as the system allows; return the
+    """Raise the limit of descriptors to what this number of clients may use, as far as the system allows; return the
     limit now."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = max(_WANTED_MIN, limits.DESCRIPTORS_PER_CLIENT * clients)
+    wanted = max(_WANTED_MIN, limits.DESCRIPTORS_PER_OLD_CLIENT * clients)
     wanted = wanted if hard == resource.RLIM_INFINITY else min(hard, wanted)
     if soft < wanted:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -287,7 +287,7 @@ class RaisedProduce:
     def left(self, now: float) -> list[Effect]:
         """The client has closed its connection. A request without acks is finished: its client may end right after it.
         Of any other one nothing more is begun; what is out gets an outcome. What waits to be begun: see
-        ``wants_no_answer``."""
+        ``wants_no_answer``. There are no answers from now on."""
         self._has_left = True
         if self._request is None:
             return []
@@ -657,7 +657,9 @@ class RaisedProduce:
             self._departed.end(self._client, self)
         effect = self._answer(self._request)
         self._reset()
-        return [] if effect is None or self._has_left else [effect]
+        if effect is None or (self._has_left and isinstance(effect, AnswerClient)):
+            return []
+        return [effect]
 
     def _answer(self, request: ProduceRequest) -> Effect | None:
         if request.acks == 0:
@@ -679,13 +681,13 @@ class RaisedProduce:
     def _wait_no_more(self) -> None:
         if self._waits_for_id:
             self._waits_for_id = False
-            self._pool.wait_no_more(self)
+            self._pool.wait_no_more(self._client, self)
 
     def _not_given(self, now: float) -> None:
         self._is_asking_id = False
         self._id_failures += 1
         self._ask_id_at = now + backoff_seconds(self._id_failures) * self._spread()
-        self._pool.not_given()
+        self._pool.not_given(self._client)
 
     def _drop_sent(self, broker: int) -> list[Place]:
         """Forget what is out at a broker; return its partitions."""

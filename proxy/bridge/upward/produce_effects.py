@@ -66,7 +66,8 @@ class AnswerClient:
 
 @value(frozen=True, slots=True)
 class CloseClient:
-    """End the client's connection: the request can not be read, or it wants no answer and has failed."""
+    """End the client's connection: the request can not be read, or it wants no answer and has failed. Of one that has
+    gone nothing more is to be begun."""
 
     reason: str
 

@@ -6,7 +6,8 @@ connections that take turns share ids: brokers keep an entry for each id and par
 
 An id of which something may still arrive comes back in its next epoch, from sequence 0, and is kept for the client's
 next request to that partition: a broker that has seen the next epoch there refuses what arrives late
-(INVALID_PRODUCER_EPOCH). Where ids run short others get it as well. The epoch is counted here, as Kafka's own
+(INVALID_PRODUCER_EPOCH). Where ids run short others get it as well. One address has no more than its share at a time:
+what its brokers do not answer holds up no other address. The epoch is counted here, as Kafka's own
 producer does (``TransactionManager.bumpIdempotentProducerEpoch``): without a transactional id InitProducerId ignores
 id and epoch, and gives another id (``TransactionCoordinator.handleInitProducerId``; so do 3.9.1 and 4.3.1).
 """
@@ -14,17 +15,14 @@ id and epoch, and gives another id (``TransactionCoordinator.handleInitProducerI
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
 from ....producing.numbered_batch import Place, ProducerId
+from ... import limits
+from .departed_clients import ClientIdentity
 
-IDS_MAX: Final = 5_000
-"""Ids of one proxy process that are known at one time; more requests wait for each other. There are as many as requests
-are under way at once: with requests of 10 ms 10 ids do for 1,000 a second. But a broker that says nothing holds those
-of all requests to it until their time is over, and requests to the others need some meanwhile. Each id may cost every
-partition's leader an entry of some 200 bytes for a day."""
 PLACES_PER_ID_MAX: Final = 2_000
 """Partitions whose sequences are kept for an id, 200 KB in all. With more it begins its next epoch, where all are 0."""
 UNFINISHED_MAX: Final = 10_000
@@ -40,7 +38,7 @@ class LentId:
     0. ``client``: who had it last."""
 
     producer_id: ProducerId
-    client: Hashable
+    client: ClientIdentity
     next_sequences: dict[Place, int] = field(default_factory=dict)
 
     @property
@@ -55,20 +53,28 @@ _Wakes = OrderedDict[object, Callable[[], None]]
 class ProducerIdPool:
     """All producer ids of one proxy process in front of one cluster."""
 
-    def __init__(self, ids_max: int = IDS_MAX, unfinished_max: int = UNFINISHED_MAX) -> None:
+    def __init__(
+        self,
+        ids_max: int = limits.OLD_PRODUCER_IDS_MAX,
+        ids_per_ip_max: int = limits.OLD_PRODUCER_IDS_PER_IP_MAX,
+        unfinished_max: int = UNFINISHED_MAX,
+    ) -> None:
         self._ids_max = ids_max
+        self._ids_per_ip_max = ids_per_ip_max
         self._unfinished_max = unfinished_max
         self._idle: OrderedDict[int, LentId] = OrderedDict()
         """The last one was used last."""
         self._reserved: OrderedDict[int, LentId] = OrderedDict()
         """Those of the idle ones under which something may still arrive."""
-        self._unfinished: OrderedDict[tuple[Hashable, Place], int] = OrderedDict()
+        self._unfinished: OrderedDict[tuple[ClientIdentity, Place], int] = OrderedDict()
         """By client and partition: the id under which something may still arrive there."""
         self._unfinished_by_id: Counter[int] = Counter()
         self._known = 0
         """Ids that are idle, reserved, lent, or asked for."""
-        self._waiting: _Wakes = OrderedDict()
-        """For any id."""
+        self._used: Counter[str] = Counter()
+        """By address, how many are lent to its clients, or asked for."""
+        self._waiting: OrderedDict[str, _Wakes] = OrderedDict()
+        """For any id, by address, which take turns."""
         self._waiting_for: dict[int, _Wakes] = {}
         """For an id that is lent."""
 
@@ -77,10 +83,13 @@ class ProducerIdPool:
         """How many ids are idle, reserved, lent, or asked for."""
         return self._known
 
-    def lend(self, client: Hashable, places: Iterable[Place], preferred: int | None = None) -> LentId | None:
+    def lend(self, client: ClientIdentity, places: Iterable[Place], preferred: int | None = None) -> LentId | None:
         """Return an id for a request of this client to these partitions: the one under which an earlier batch of it may
-        still arrive there, and no other one; else ``preferred``, else the one that was used last. None: there is none.
+        still arrive there, and no other one; else ``preferred``, else the one that was used last. None: there is none,
+        or its address has its share.
         """
+        if self._has_share(client):
+            return None
         found: LentId | None = None
         number = self._unfinished_of(client, places)
         if number is not None:
@@ -95,29 +104,34 @@ class ProducerIdPool:
             _, found = self._reserved.popitem(last=False)
         if found is not None:
             found.client = client
+            self._used[client.address] += 1
         return found
 
-    def ask_or_wait(self, client: Hashable, places: Iterable[Place], who: object, wake: Callable[[], None]) -> bool:
-        """There is none. True: a broker is to be asked for another one, and the caller owes ``take_new`` or
-        ``not_given``. False: ``wake`` is called once it is worth the trouble to call ``lend`` again; waiting ends with
-        ``wait_no_more``."""
+    def ask_or_wait(
+        self, client: ClientIdentity, places: Iterable[Place], who: object, wake: Callable[[], None]
+    ) -> bool:
+        """``lend`` has returned none. True: a broker is to be asked for another one, and the caller owes ``take_new``
+        or ``not_given``. False: ``wake`` is called once it is worth the trouble to call ``lend`` again; waiting ends
+        with ``wait_no_more``."""
         number = self._unfinished_of(client, places)
+        if self._has_share(client) or (number is None and self._known >= self._ids_max):
+            self._waiting.setdefault(client.address, OrderedDict())[who] = wake
+            return False
         if number is not None:
             self._waiting_for.setdefault(number, OrderedDict())[who] = wake
             return False
-        if self._known >= self._ids_max:
-            self._waiting[who] = wake
-            return False
         self._known += 1
+        self._used[client.address] += 1
         return True
 
-    def take_new(self, producer_id: ProducerId, client: Hashable) -> LentId:
+    def take_new(self, producer_id: ProducerId, client: ClientIdentity) -> LentId:
         """A broker has given an id; it is lent at once."""
         return LentId(producer_id, client)
 
-    def not_given(self) -> None:
-        """A broker has given none."""
+    def not_given(self, client: ClientIdentity) -> None:
+        """A broker has given none to this client."""
         self._known -= 1
+        self._no_longer_used(client)
         self._wake_one()
 
     def give_back(self, lent: LentId, written: Iterable[Place] = (), unfinished: Iterable[Place] = ()) -> None:
@@ -135,6 +149,7 @@ class ProducerIdPool:
                 self._forget_unfinished(next(iter(self._unfinished)))
         if (is_unfinished or len(lent.next_sequences) > PLACES_PER_ID_MAX) and not self.begin_next_epoch(lent):
             return
+        self._no_longer_used(lent.client)
         idle = self._reserved if lent.number in self._unfinished_by_id else self._idle
         idle[lent.number] = lent
         self._wake_those_for(lent.number)
@@ -154,11 +169,14 @@ class ProducerIdPool:
         for key in [key for key, number in self._unfinished.items() if number == lent.number]:
             self._forget_unfinished(key)
         self._wake_those_for(lent.number)
-        self.not_given()
+        self.not_given(lent.client)
 
-    def wait_no_more(self, who: object) -> None:
+    def wait_no_more(self, client: ClientIdentity, who: object) -> None:
         """It has an id, or its time is over: then the id that it was woken for is another's."""
-        self._waiting.pop(who, None)
+        of_address = self._waiting.get(client.address, OrderedDict())
+        of_address.pop(who, None)
+        if not of_address:
+            self._waiting.pop(client.address, None)
         for number, of_id in list(self._waiting_for.items()):
             of_id.pop(who, None)
             if not of_id:
@@ -167,11 +185,20 @@ class ProducerIdPool:
             self._wake_one()
 
     # ------------------------------------------------------------------ inside
-    def _unfinished_of(self, client: Hashable, places: Iterable[Place]) -> int | None:
+    def _has_share(self, client: ClientIdentity) -> bool:
+        """Do the clients of its address have as many as they may?"""
+        return self._used[client.address] >= self._ids_per_ip_max
+
+    def _no_longer_used(self, client: ClientIdentity) -> None:
+        self._used[client.address] -= 1
+        if not self._used[client.address]:
+            del self._used[client.address]
+
+    def _unfinished_of(self, client: ClientIdentity, places: Iterable[Place]) -> int | None:
         found = (self._unfinished.get((client, place)) for place in places)
         return next((number for number in found if number is not None), None)
 
-    def _forget_unfinished(self, key: tuple[Hashable, Place]) -> None:
+    def _forget_unfinished(self, key: tuple[ClientIdentity, Place]) -> None:
         number = self._unfinished.pop(key, None)
         if number is None:
             return
@@ -186,6 +213,12 @@ class ProducerIdPool:
             wake()
 
     def _wake_one(self) -> None:
-        if self._waiting:
-            _, wake = self._waiting.popitem(last=False)
-            wake()
+        """Of the address whose turn it is, but for those that have their share. There are few of these at a time."""
+        for address, of_address in self._waiting.items():
+            if self._used[address] < self._ids_per_ip_max:
+                _, wake = of_address.popitem(last=False)
+                self._waiting.move_to_end(address)
+                if not of_address:
+                    del self._waiting[address]
+                wake()
+                return

@@ -1,4 +1,5 @@
-"""How large a batch a topic's brokers take: what was configured, or what they have refused. Pure."""
+"""How large a batch a topic's brokers take, by what they have refused: to ask for max.message.bytes a client needs a
+right. Pure."""
 
 from __future__ import annotations
 
@@ -24,13 +25,9 @@ class TopicLimits:
         """Return the largest batch that is sent to this topic, unless one record has more."""
         return self._bytes_max.get(topic, BATCH_BYTES_MAX)
 
-    def configured(self, topic: str, bytes_max: int) -> None:
-        """The topic's max.message.bytes is this (DescribeConfigs, for which a user needs a right)."""
-        self._bytes_max[topic] = max(bytes_max, BATCH_BYTES_MIN)
+    def refused(self, topic: str, size_bytes: int) -> None:
+        """A broker has found a batch of several records too large: half of it may do."""
+        self._bytes_max[topic] = max(min(self.batch_bytes_max(topic), size_bytes // 2), BATCH_BYTES_MIN)
         self._bytes_max.move_to_end(topic)
         if len(self._bytes_max) > self._topics_max:
             self._bytes_max.popitem(last=False)
-
-    def refused(self, topic: str, size_bytes: int) -> None:
-        """A broker has found a batch of several records too large: half of it may do."""
-        self.configured(topic, min(self.batch_bytes_max(topic), size_bytes // 2))

@@ -11,16 +11,17 @@ from typing import Any
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.codecs.produce import PartitionAnswer, encode_response, parse_request
+from idemproxy.codecs.produce import PartitionAnswer, PartitionRecords, encode_response, parse_request
 from idemproxy.proxy.native.raising import RaisingSession
 from idemproxy.proxy.native.session import NativeSession
+from idemproxy.proxy.process.descriptors import ForClients
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.reactor import Address, Endpoint
 
 from .broker_end import BrokerEnd
 from .line import Line, request
 from .network import VirtualReactor
-from .releases import KEEPS_3_9
+from .releases import KEEPS_3_9, Release
 from .world import TOPIC, World, WorldSettings
 
 NAME = TOPIC.encode()
@@ -61,6 +62,7 @@ class _ToEnds:
 
     def __init__(self, host: VirtualReactor, begun: Callable[[], None]) -> None:
         self._host, self._begun = host, begun
+        self.now, self.later, self.at_flush = host.now, host.later, host.at_flush
 
     def connect(self, address: Address, endpoint: Endpoint) -> None:
         """To any address of a broker."""
@@ -71,10 +73,11 @@ class _ToEnds:
 class RaisingScene:
     """``ends``: the brokers' ends of connections for the client, in the order in which they were opened."""
 
-    def __init__(self, *, requires_login: bool = False) -> None:
-        self.world = World(1, WorldSettings(brokers=1))
-        (self.broker,) = self.world.cluster.brokers.values()
-        self.broker.release = self.broker.next_release = KAFKA_4
+    def __init__(self, *, requires_login: bool = False, brokers: int = 1, release: Release = KAFKA_4) -> None:
+        self.world = World(1, WorldSettings(brokers=brokers))
+        for broker in self.world.cluster.brokers.values():
+            broker.release = broker.next_release = release
+        self.broker = broker
         self.world.start()
         self.world.network.run(2)
         (self.proxy,) = self.world.proxies
@@ -83,7 +86,9 @@ class RaisingScene:
         self.ends: list[BrokerEnd] = []
         self.connects = 0
         self.world.network.listen(self.world.network.host("ends"), ("ends", 1), self._accept)
-        upstream: Any = _ToEnds(self.proxy.host, self._count)
+        self.why_no_room: str | None = None
+        """Why no connection to a broker is opened."""
+        upstream: Any = ForClients(_ToEnds(self.proxy.host, self._count), lambda: self.why_no_room)
         make: Any = partial(NativeSession, upstream, requires_login, RaisingSession)
         place_of: Any = lambda *_: ("proxy", 9092)  # noqa: E731
         accept = partial(self.engine.accept, self.broker.number, place_of, make=make)
@@ -146,8 +151,13 @@ class RaisingScene:
     @staticmethod
     def produce_answer(frame: bytes, code: int = 0, offset: int = 7) -> bytes:
         """To this request, of version 8."""
-        parts = parse_request(frame, 8 + 2 + int.from_bytes(frame[8:10], "big"), 8).partitions
+        parts = RaisingScene.parts(frame)
         return encode_response(8, [PartitionAnswer(one.topic, one.partition, code, offset) for one in parts])
+
+    @staticmethod
+    def parts(frame: bytes) -> list[PartitionRecords]:
+        """Of this request, of version 8."""
+        return parse_request(frame, 8 + 2 + int.from_bytes(frame[8:10], "big"), 8).partitions
 
     def answer_metadata(self, version: int, leader: int) -> None:
         """The broker of this scene, and who leads partitions 0 and 1."""
@@ -184,5 +194,6 @@ class RaisingScene:
         assert memory.bytes_held == memory.unfinished_bytes == memory.answer_bytes_due == memory.answer_bytes_held == 0
         pool = self.engine.old_producers.pool
         assert pool.known == len(pool._idle) + len(pool._reserved)
+        assert not pool._used
         assert not self.engine.old_producers.departed._open
         assert self.world.errors() == []

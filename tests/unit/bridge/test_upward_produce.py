@@ -495,7 +495,7 @@ def test_a_set_that_may_be_in_the_log_follows_the_leader() -> None:
 
 def test_the_rest_of_a_set_follows_the_leader() -> None:
     scene = Scene()
-    scene.shared.limits.configured(TOPIC, BATCH_BYTES_MIN)
+    scene.shared.limits.refused(TOPIC, BATCH_BYTES_MIN)
     scene.produce([(0, encode_set([(None, b"x" * 400, 1)] * 2, magic=1))])
     scene.reply(scene.sent(), (0, NONE, 7))
     second = scene.sent()
@@ -512,7 +512,7 @@ def test_the_rest_of_a_set_follows_the_leader() -> None:
 
 def test_a_set_that_is_in_the_log_in_part_is_not_reported_as_absent() -> None:
     scene = Scene()
-    scene.shared.limits.configured(TOPIC, BATCH_BYTES_MIN)
+    scene.shared.limits.refused(TOPIC, BATCH_BYTES_MIN)
     scene.produce([(0, encode_set([(None, b"x" * 400, 1)] * 2, magic=1))])
     scene.reply(scene.sent(), (0, NONE, 7))
     while not scene.machine.is_idle:
@@ -779,7 +779,7 @@ def test_a_client_does_not_wait_longer_than_its_own_request_allows() -> None:
 
 def test_of_a_client_that_has_left_nothing_more_is_begun() -> None:
     scene = Scene()
-    scene.shared.limits.configured(TOPIC, BATCH_BYTES_MIN)
+    scene.shared.limits.refused(TOPIC, BATCH_BYTES_MIN)
     scene.produce([(0, encode_set([(None, b"x" * 400, 1)] * 2, magic=1))])
     sent = scene.sent()
     scene.do(scene.machine.left(scene.now))
@@ -791,7 +791,7 @@ def test_of_a_client_that_has_left_nothing_more_is_begun() -> None:
 
 def test_without_acks_all_is_sent_also_after_the_client_has_left() -> None:
     scene = Scene()
-    scene.shared.limits.configured(TOPIC, BATCH_BYTES_MIN)
+    scene.shared.limits.refused(TOPIC, BATCH_BYTES_MIN)
     scene.produce([(0, encode_set([(None, b"x" * 400, 1)] * 2, magic=1))], acks=0)
     first = scene.sent()
     scene.do(scene.machine.left(scene.now))

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from idemproxy.producing.numbered_batch import Place, ProducerId
+from idemproxy.proxy.bridge.upward.departed_clients import ClientIdentity
 from idemproxy.proxy.bridge.upward.producer_ids import EPOCH_MAX, PLACES_PER_ID_MAX, LentId, ProducerIdPool
 
 P, Q = Place("t", 0), Place("t", 1)
-A, B = "client a", "client b"
+A, B = ClientIdentity("a", "client"), ClientIdentity("b", "client")
 
 
 class Scene:
     """A pool, a broker that gives ids from 1 on, and what was woken."""
 
-    def __init__(self, ids_max: int = 10) -> None:
-        self.pool = ProducerIdPool(ids_max)
+    def __init__(self, ids_max: int = 10, ids_per_ip_max: int = 10) -> None:
+        self.pool = ProducerIdPool(ids_max, ids_per_ip_max)
         self.given = 0
-        self.woken: list[str] = []
+        self.woken: list[ClientIdentity] = []
 
-    def lend(self, client: str = A, *places: Place, preferred: int | None = None) -> LentId:
+    def lend(self, client: ClientIdentity = A, *places: Place, preferred: int | None = None) -> LentId:
         lent = self.pool.lend(client, places or (P,), preferred)
         if lent is None:
             assert self.ask(client, *places)
@@ -25,7 +26,7 @@ class Scene:
             lent = self.pool.take_new(ProducerId(self.given), client)
         return lent
 
-    def ask(self, client: str, *places: Place) -> bool:
+    def ask(self, client: ClientIdentity, *places: Place) -> bool:
         return self.pool.ask_or_wait(client, places or (P,), client, lambda: self.woken.append(client))
 
 
@@ -43,14 +44,14 @@ def test_an_id_that_came_back_continues_where_it_stopped() -> None:
 def test_ten_thousand_connections_that_write_once_share_one_id() -> None:
     scene = Scene()
     for number in range(10_000):
-        scene.pool.give_back(scene.lend(f"client {number}"), [P])
+        scene.pool.give_back(scene.lend(ClientIdentity("a", f"client {number}")), [P])
 
     assert (scene.given, scene.pool.known) == (1, 1)
 
 
 def test_requests_at_one_time_have_an_id_each_up_to_the_limit() -> None:
     scene = Scene(ids_max=3)
-    lent = [scene.lend(f"client {number}") for number in range(3)]
+    lent = [scene.lend(ClientIdentity("a", f"client {number}")) for number in range(3)]
     assert len({one.number for one in lent}) == 3
 
     assert scene.pool.lend(A, [P]) is None
@@ -155,7 +156,7 @@ def test_a_broker_that_gives_no_id_leaves_its_place_to_the_next_one() -> None:
     assert scene.ask(A)
     assert not scene.ask(B)
 
-    scene.pool.not_given()
+    scene.pool.not_given(A)
 
     assert scene.woken == [B]
     assert scene.ask(B)
@@ -163,13 +164,13 @@ def test_a_broker_that_gives_no_id_leaves_its_place_to_the_next_one() -> None:
 
 def test_who_is_woken_too_late_passes_it_on() -> None:
     scene = Scene(ids_max=1)
-    lent = scene.lend("first")
+    lent = scene.lend(ClientIdentity("a", "first"))
     assert not scene.ask(A)
     assert not scene.ask(B)
     scene.pool.give_back(lent)
     assert scene.woken == [A]
 
-    scene.pool.wait_no_more(A)
+    scene.pool.wait_no_more(A, A)
 
     assert scene.woken == [A, B]
 
@@ -183,3 +184,65 @@ def test_what_is_remembered_of_unfinished_sets_is_bounded() -> None:
     first = pool.lend(B, [P])
     assert first is not None
     assert first.number == 1
+
+
+# ---------------------------------------------------------------------- addresses
+def test_one_address_has_no_more_than_its_share_and_others_are_served() -> None:
+    scene = Scene(ids_max=4, ids_per_ip_max=3)
+    lent = [scene.lend() for _ in range(3)]
+
+    assert scene.pool.lend(A, [P]) is None
+    assert not scene.ask(A)
+    other = scene.lend(B)
+    scene.pool.give_back(other, [P])
+    assert scene.woken == [], "it is not for the address that has its share"
+    scene.pool.give_back(lent[0], [P])
+
+    assert scene.woken == [A]
+    assert scene.lend().number == lent[0].number
+
+
+def test_what_an_address_has_asked_for_counts_until_it_is_not_given() -> None:
+    scene = Scene(ids_per_ip_max=1)
+    assert scene.ask(A)
+    assert not scene.ask(A)
+
+    scene.pool.not_given(A)
+
+    assert scene.woken == [A]
+    assert scene.ask(A)
+
+
+def test_an_id_that_is_dropped_leaves_its_place_in_the_share() -> None:
+    scene = Scene(ids_per_ip_max=1)
+    scene.pool.drop(scene.lend())
+
+    assert scene.lend().producer_id == ProducerId(2)
+
+
+def test_an_address_with_its_share_waits_for_its_unfinished_id_like_for_any() -> None:
+    scene = Scene(ids_per_ip_max=1)
+    scene.pool.give_back(scene.lend(A, P), unfinished=[P])
+    other = scene.lend(A, Q)
+
+    assert scene.pool.lend(A, [P]) is None
+    assert not scene.ask(A, P)
+    scene.pool.give_back(other, [Q])
+
+    assert scene.woken == [A]
+    assert scene.lend(A, P).number == 1
+
+
+def test_addresses_that_wait_take_turns() -> None:
+    scene = Scene(ids_max=1)
+    lent = scene.lend(B)
+    first, second = ClientIdentity("a", "first"), ClientIdentity("a", "second")
+    assert not scene.ask(first)
+    assert not scene.ask(second)
+    assert not scene.ask(B)
+
+    for _ in range(3):
+        scene.pool.give_back(lent, [P])
+        lent = scene.lend(scene.woken[-1])
+
+    assert scene.woken == [first, B, second]

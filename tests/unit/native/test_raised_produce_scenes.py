@@ -9,7 +9,9 @@ from functools import partial
 import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.codecs.record_batch import iterate_records, iterate_stored
 from idemproxy.codecs.steps import Steps
+from idemproxy.proxy import limits
 from idemproxy.proxy.events import ClientRefused
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual.raising_scene import RaisingScene, fetch, message_set, metadata, produce
@@ -32,6 +34,21 @@ def test_a_set_is_written_over_a_connection_of_its_own() -> None:
     assert scene.line.answers == [1]
     assert scene.code() == OK
     assert len(scene.ends) == 1
+    scene.assert_nothing_stays()
+
+
+def test_without_a_descriptor_for_its_connection_a_set_gets_an_error_at_which_clients_ask_again() -> None:
+    scene = RaisingScene()
+    scene.send(metadata(1))
+    scene.answer_metadata(1, scene.broker.number)
+    scene.why_no_room = "all file descriptors are in use"
+    scene.send(produce(2, ONE))
+    assert scene.line.answers == [1, 2]
+    assert scene.code() == NOT_LEADER
+    scene.why_no_room = None
+    begun(scene, produce(3, ONE))
+    scene.answer_produce()
+    assert scene.code() == OK
     scene.assert_nothing_stays()
 
 
@@ -278,4 +295,108 @@ def test_an_answer_of_the_broker_that_cannot_be_read_ends_the_connection_and_is_
     assert scene.line.is_lost
     (refused,) = [event for _, _, event in scene.proxy.events if isinstance(event, ClientRefused)]
     assert refused.what.startswith("the broker's answer cannot be read: ")
+    scene.assert_nothing_stays()
+
+
+# ---------------------------------------------------------------------- clients that leave
+def leave(scene: RaisingScene) -> None:
+    """Reset the connection."""
+    assert scene.line.wire is not None
+    scene.line.wire.reset()
+    scene.run()
+    assert not scene.engine.sessions
+
+
+def values_that_follow(scene: RaisingScene) -> list[bytes | None]:
+    """Of what is out, and of what follows as it is answered."""
+    found: list[bytes | None] = []
+    while any(end.keys[:1] == [ApiKey.PRODUCE] for end in scene.ends):
+        frame = scene.waiting(ApiKey.PRODUCE).frames[0]
+        for part in scene.parts(frame):
+            (stored,) = iterate_stored(part.records or b"")
+            found += [one.value for one in iterate_records(stored.records, stored.header, 1 << 20, is_stored=True)]
+        scene.answer_produce()
+    return found
+
+
+@pytest.mark.parametrize("acks", [-1, 0])
+def test_what_wants_no_answer_is_written_though_its_client_left_before_its_turn(acks: int) -> None:
+    scene = RaisingScene()
+    queued = [produce(number, message_set(b"%d" % number), acks=0) for number in (2, 3)]
+    begun(scene, produce(1, message_set(b"1"), acks=acks), *queued)
+    leave(scene)
+    assert values_that_follow(scene) == [b"1", b"2", b"3"]
+    scene.assert_nothing_stays()
+    assert all(end.is_lost for end in scene.ends)
+
+
+def test_nothing_else_of_a_client_that_left_goes_on() -> None:
+    scene = RaisingScene()
+    others = [produce(2, message_set(b"2")), fetch(3), metadata(4), produce(5, message_set(b"5"), acks=0)]
+    begun(scene, produce(1, message_set(b"1"), acks=0), *others, produce(6, message_set(b"6"), acks=0)[:-1])
+    leave(scene)
+    assert values_that_follow(scene) == [b"1", b"5"]
+    assert not any(end.keys for end in scene.ends)
+    scene.assert_nothing_stays()
+
+
+def test_what_wants_no_answer_is_written_though_another_request_was_under_way() -> None:
+    scene = RaisingScene()
+    scene.send(fetch(1, wait_ms=60_000), produce(2, message_set(b"2"), acks=0))
+    leave(scene)
+    scene.give_id()
+    assert values_that_follow(scene) == [b"2"]
+    scene.assert_nothing_stays()
+
+
+def test_after_a_request_that_fails_nothing_more_of_a_client_without_acks_is_written() -> None:
+    """A broker closes the connection of such a client, and drops what it has read of it."""
+    scene = RaisingScene()
+    begun(scene, *[produce(number, message_set(b"%d" % number), acks=0) for number in (1, 2)])
+    leave(scene)
+    scene.answer_produce(ErrorCode.TOPIC_AUTHORIZATION_FAILED, -1)
+    assert values_that_follow(scene) == []
+    scene.assert_nothing_stays()
+
+
+def test_what_a_client_has_left_is_begun_within_a_bounded_time() -> None:
+    scene = RaisingScene()
+    begun(scene, *[produce(number, message_set(b"%d" % number), acks=0, timeout_ms=120_000) for number in (1, 2)])
+    leave(scene)
+    scene.run(limits.LEFT_REQUESTS_SECONDS_MAX + 1)
+    assert values_that_follow(scene) == [b"1"]
+    scene.assert_nothing_stays()
+
+
+def test_an_authenticated_client_without_acks_may_leave_with_several_batches_queued() -> None:
+    scene = RaisingScene(requires_login=True)
+    scene.log_in()
+    scene.send(*[produce(number, message_set(b"%d" % number), acks=0) for number in (3, 4)])
+    leave(scene)
+    scene.give_id()
+    assert values_that_follow(scene) == [b"3", b"4"]
+    scene.run()
+    assert scene.ends[0].is_lost
+    scene.assert_nothing_stays()
+
+
+def test_an_authenticated_client_that_left_while_its_broker_owes_an_answer_has_nothing_written() -> None:
+    scene = RaisingScene(requires_login=True)
+    scene.log_in()
+    scene.send(fetch(3, wait_ms=60_000), produce(4, message_set(b"4"), acks=0))
+    leave(scene)
+    assert scene.ends[0].is_lost
+    assert values_that_follow(scene) == []
+    scene.assert_nothing_stays()
+
+
+def test_what_clients_have_left_is_counted_in_the_memory_of_all() -> None:
+    scene = RaisingScene()
+    large = message_set(bytes(20_000))
+    begun(scene, produce(1, ONE, acks=0), produce(2, large, acks=0))
+    leave(scene)
+    assert scene.engine.memory.bytes_held > len(large)
+    scene.answer_produce()
+    scene.run()
+    scene.answer_produce()
     scene.assert_nothing_stays()

@@ -11,22 +11,28 @@ import pytest
 
 PROGRAM = """
 import json, resource, sys
-from idemproxy.proxy.process.descriptors import raise_descriptors
-soft, hard, clients = map(int, sys.argv[1:])
+from idemproxy.proxy.process import descriptors
+soft, hard, clients, descriptors._WANTED_MIN = map(int, sys.argv[1:])
 resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-print(json.dumps([raise_descriptors(clients), *resource.getrlimit(resource.RLIMIT_NOFILE)]))
+print(json.dumps([descriptors.raise_descriptors(clients), *resource.getrlimit(resource.RLIMIT_NOFILE)]))
 """
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "clients", "now"),
-    [(100, 400, 200, 400), (100, 400, 201, 400), (100, 400, 1, 400), (400, 400, 1, 400)],
+    ("soft", "hard", "clients", "wanted_min", "now"),
+    [
+        (100, 400, 200, 65_536, 400),
+        (100, 400, 201, 65_536, 400),
+        (100, 400, 1, 65_536, 400),
+        (400, 400, 1, 65_536, 400),
+        (100, 4_000, 500, 100, 2_000),
+    ],
 )
 def test_as_many_are_had_as_clients_may_need_and_the_system_allows(
-    soft: int, hard: int, clients: int, now: int
+    soft: int, hard: int, clients: int, wanted_min: int, now: int
 ) -> None:
-    """With one client, too: brokers, logs and the admin port need some as well."""
-    command = [sys.executable, "-c", PROGRAM, *map(str, (soft, hard, clients))]
+    """With one client, too: brokers, logs and the admin port need some as well. Each may be an old producer."""
+    command = [sys.executable, "-c", PROGRAM, *map(str, (soft, hard, clients, wanted_min))]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=True)
     assert json.loads(done.stdout) == [now, now, hard]
 

@@ -168,7 +168,8 @@ def start_group_reader(
     seconds_max: int = 120,
     settings: Mapping[str, str] | None = None,
 ) -> JavaProgram:
-    """Read ``records`` records as a member of a group, then commit. Its last line: records, committed by partition."""
+    """Read ``records`` records as a member of a group, then commit; without a group, all partitions. Its last line:
+    records, and by partition: committed, or the first offsets of ``program.time_ms`` as times."""
     told = directory / f"{name}.records"
     arguments = [bootstrap, topic, group, str(records), str(seconds_max), str(told)]
     arguments += [f"{key}={value}" for key, value in (settings or {}).items()]

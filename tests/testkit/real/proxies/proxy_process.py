@@ -50,9 +50,10 @@ class ProxyProcess:
         brokers: int = 1,
         options: tuple[str, ...] = (),
         python: Path = Path(sys.executable),
+        program: str | None = None,
     ) -> None:
         """``brokers``: how many listeners the cluster needs. ``directory`` is made when it is missing. ``python``: what
-        runs it."""
+        runs it. ``program``: the path of one in the place of ``idemproxy``, which takes the same arguments."""
         directory.mkdir(parents=True, exist_ok=True)
         self.data_directory = directory / "data"
         self.address = (HOST, neighbouring_ports(max(1 + brokers, PORTS_KEPT)))
@@ -62,7 +63,7 @@ class ProxyProcess:
         self._process: ChildProcess | None = None
         self._redis = EmbeddedRedis(self.data_directory / "redis")
         self._command = [
-            *(os.fspath(python), "-P", "-m", "idemproxy", "run"),
+            *(os.fspath(python), "-P", *(("-m", "idemproxy") if program is None else (program,)), "run"),
             *("--upstream", f"{upstream[0]}:{upstream[1]}", "--listen", f"{HOST}:{self.address[1]}"),
             *("--data-directory", os.fspath(self.data_directory), *options),
         ]
