@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.state.entry import unpack
+from idemproxy.state.store import entry_key
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client import VirtualClient
 from testkit.virtual.cluster import Partition
 from testkit.virtual.connection import Connection, Direction, FramePart
-from testkit.virtual.proxy import VirtualProxy
+from testkit.virtual.proxy import CLUSTER_NAME, VirtualProxy
 from testkit.virtual.world import World
 
 MOMENT_TROUBLES = {
@@ -34,6 +36,9 @@ MOMENT_TROUBLES = {
     (IN_PARTS := "lost part"): 1.5,
 }
 """Kind -> how many are set up at most in the time of chaos."""
+TURN, TURN_IN_TAKEOVER = "other leader named", "other leader named in a takeover"
+TURNS = {TURN: 12.0, TURN_IN_TAKEOVER: 3.0}
+"""Producers hear of other leaders while batches are in flight."""
 BREAK_OFF = "unknown outcome broken off"
 BREAK_OFF_MAX = 3.0
 CLEAN_THE_LOG = "cleaning in an unknown outcome"
@@ -48,6 +53,7 @@ OWNED_TROUBLES = {
 }
 """The same, where proxies take append reservations."""
 RESERVE, APPEND, UNKNOWN_OUTCOME, APPEND_RESERVATION = "reserve", "append", "doubt", "append without a swap"
+REBUILD = "rebuild"
 BATCHES_BEHIND = 7
 """More than a window holds."""
 SMALL_MESSAGES_BYTES = (260, 400)
@@ -79,6 +85,7 @@ class Moments:
             APPEND: [],
             UNKNOWN_OUTCOME: [],
             APPEND_RESERVATION: [],
+            REBUILD: [],
         }
         """Moment -> kinds with what is to be done then; that returns False when there is nothing to do just then."""
         self._late_seconds: list[float] = []
@@ -99,12 +106,13 @@ class Moments:
             "move under an append reservation": (APPEND_RESERVATION, self._move_owned),
             "silence under an append reservation": (APPEND_RESERVATION, self._silence_owned),
             LOSE_WRITES_OWNED: (APPEND_RESERVATION, self._loss_behind_commit),
+            TURN_IN_TAKEOVER: (APPEND_RESERVATION, self._turn_in_takeover),
         }
         self.acts: dict[str, Callable[[], bool]] = {
             kind: lambda kind=kind, moment=moment, act=act: self._arm(kind, moment, act)  # type: ignore[misc]
             for kind, (moment, act) in at.items()
         }
-        self.acts |= {"late request": self._late_request, IN_PARTS: self._lost_part}
+        self.acts |= {"late request": self._late_request, IN_PARTS: self._lost_part, TURN: self._other_leader}
 
     def end(self) -> None:
         """Nothing that was set up happens any more."""
@@ -138,10 +146,13 @@ class Moments:
             self._comes(APPEND_RESERVATION, Moment(proxy, effect))
         elif kind == "Append" and self._armed[APPEND]:
             self._comes(APPEND, Moment(proxy, effect))
-        elif kind == "Swap" and self._armed[RESERVE] and b":{" in effect.key:
-            intent = unpack(effect.value).intent
+        elif kind == "Swap" and b":{" in effect.key and (self._armed[RESERVE] or self._armed[REBUILD]):
+            entry = unpack(effect.value)
+            intent = entry.intent
             if intent is not None and intent.batches and not intent.is_unrecoverable:
                 self._comes(RESERVE, Moment(proxy, effect))
+            elif entry.is_rebuilt:
+                self._comes(REBUILD, Moment(proxy, effect))
 
     def _on_event(self, proxy: VirtualProxy, event: Any) -> None:
         if self._armed[UNKNOWN_OUTCOME] and type(event).__name__ == "UnknownOutcomeOpened":
@@ -280,6 +291,43 @@ class Moments:
         for connection in self.world.network.open_connections(moment.proxy.host):
             if connection.address in addresses:
                 self._within(seconds, connection.cut)
+
+    def _other_leader(self) -> bool:
+        """A client sends some batches, hears of another leader before they are answered, and sends more over another
+        connection; so once, or several times."""
+        client, random = self.random.choice(self.world.clients), self.random
+        place, at, act = random.choice(list(self.world.cluster.partitions)), 0.0, self._acts_ended
+        for _ in range(random.choice((1, 1, 2, 3))):
+            for _ in range(random.randint(1, 6)):
+                self._send_in(at, client, place, 1)
+            at += random.choice((0.003, 0.03, 0.3))
+            self.world.network.schedule(at, lambda: client.turn() if self._acts_ended == act else None)
+        for _ in range(random.randint(1, 3)):
+            self._send_in(at, client, place, 1)
+        return True
+
+    def _turn_in_takeover(self, moment: Moment) -> bool:
+        """The proxy dies, and its clients send on elsewhere. When another one has read of one of them what the log has,
+        that one sends more over another connection, before what waits is appended."""
+        place = moment.what.topic, moment.what.partition
+        clients = self._clients_at(moment.proxy)
+        for client in clients:
+            for _ in range(self.random.randrange(5)):
+                self._send_in(self.random.uniform(0.1, 5), client, place, 1)
+        self._armed[REBUILD].append((TURN, partial(self._turn_after_rebuild, clients, place)))
+        return self._crash_owned(moment)
+
+    def _turn_after_rebuild(self, clients: list[VirtualClient], place: tuple[str, int], moment: Moment) -> bool:
+        for client in clients:
+            key = entry_key(CLUSTER_NAME, client.producer.producer_id, *place)
+            if key == moment.what.key and client.oldest_unanswered():
+                moment.proxy.host.pause(self.random.choice((0.0, 0.3, 1.0, 2.0)))
+                seconds = self.random.uniform(0, 0.3)
+                self.world.network.schedule(seconds, client.turn)
+                for _ in range(self.random.randint(1, 3)):
+                    self._send_in(seconds, client, place, 1)
+                return True
+        return False
 
     def _late_request(self) -> bool:
         """What a client sends next is held on the way while the client continues over another connection."""
