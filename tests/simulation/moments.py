@@ -37,7 +37,7 @@ MOMENT_TROUBLES = {
 }
 """Kind -> how many are set up at most in the time of chaos."""
 TURN, TURN_IN_TAKEOVER = "other leader named", "other leader named in a takeover"
-TURNS = {TURN: 12.0, TURN_IN_TAKEOVER: 3.0}
+TURNS = {TURN: 12.0, TURN_IN_TAKEOVER: 6.0}
 """Producers hear of other leaders while batches are in flight."""
 BREAK_OFF = "unknown outcome broken off"
 BREAK_OFF_MAX = 3.0
@@ -106,13 +106,13 @@ class Moments:
             "move under an append reservation": (APPEND_RESERVATION, self._move_owned),
             "silence under an append reservation": (APPEND_RESERVATION, self._silence_owned),
             LOSE_WRITES_OWNED: (APPEND_RESERVATION, self._loss_behind_commit),
-            TURN_IN_TAKEOVER: (APPEND_RESERVATION, self._turn_in_takeover),
         }
         self.acts: dict[str, Callable[[], bool]] = {
             kind: lambda kind=kind, moment=moment, act=act: self._arm(kind, moment, act)  # type: ignore[misc]
             for kind, (moment, act) in at.items()
         }
-        self.acts |= {"late request": self._late_request, IN_PARTS: self._lost_part, TURN: self._other_leader}
+        self.acts |= {"late request": self._late_request, IN_PARTS: self._lost_part}
+        self.acts |= {TURN: self._other_leader, TURN_IN_TAKEOVER: self._takeover_of_a_busy_one}
 
     def end(self) -> None:
         """Nothing that was set up happens any more."""
@@ -306,28 +306,48 @@ class Moments:
             self._send_in(at, client, place, 1)
         return True
 
-    def _turn_in_takeover(self, moment: Moment) -> bool:
-        """The proxy dies, and its clients send on elsewhere. When another one has read of one of them what the log has,
-        that one sends more over another connection, before what waits is appended."""
-        place = moment.what.topic, moment.what.partition
-        clients = self._clients_at(moment.proxy)
-        for client in clients:
-            for _ in range(self.random.randrange(5)):
-                self._send_in(self.random.uniform(0.1, 5), client, place, 1)
-        self._armed[REBUILD].append((TURN, partial(self._turn_after_rebuild, clients, place)))
-        return self._crash_owned(moment)
-
-    def _turn_after_rebuild(self, clients: list[VirtualClient], place: tuple[str, int], moment: Moment) -> bool:
-        for client in clients:
-            key = entry_key(CLUSTER_NAME, client.producer.producer_id, *place)
-            if key == moment.what.key and client.oldest_unanswered():
-                moment.proxy.host.pause(self.random.choice((0.0, 0.3, 1.0, 2.0)))
-                seconds = self.random.uniform(0, 0.3)
-                self.world.network.schedule(seconds, client.turn)
-                for _ in range(self.random.randint(1, 3)):
-                    self._send_in(seconds, client, place, 1)
-                return True
+    def _takeover_of_a_busy_one(self) -> bool:
+        """A client sends so much that its proxy takes an append reservation. It turns to another proxy, and the first
+        one dies with its append reservation. So what the client sends waits until the log has been read. Then it turns
+        again, and sends more over another connection before that is appended."""
+        client, random = self.random.choice(self.world.clients), self.random
+        place, pause = random.choice(list(self.world.cluster.partitions)), random.choice((0.005, 0.015))
+        for number in range(random.randint(8, 16)):
+            self._send_in(number * pause, client, place, 1)
+        self._arm(TURN_IN_TAKEOVER, APPEND_RESERVATION, partial(self._crash_and_turn, client, place))
         return False
+
+    def _crash_and_turn(self, client: VirtualClient, place: tuple[str, int], moment: Moment) -> bool:
+        if client not in self._clients_at(moment.proxy) or (moment.what.topic, moment.what.partition) != place:
+            return False
+        assert client.connection is not None
+        wire, until = client.connection.ends[0], self.world.network.now + self.random.choice((0.02, 0.5))
+        down = self.random.choice((0.05, 3.0, 8.0))
+
+        def crash_when_answered() -> None:
+            is_unanswered = any(wire is waiting for waiting, _ in client.oldest_unanswered())
+            if is_unanswered and self.world.network.now < until:
+                self.world.network.schedule(0.005, crash_when_answered)  # sooner than the append reservation ends
+                return
+            moment.proxy.crash(down_seconds=down)
+            for _ in range(self.random.randrange(6)):
+                self._send_in(self.random.uniform(0, 0.3), client, place, 1)
+
+        self.world.network.schedule(0.0, client.turn)
+        self.world.network.schedule(0.005, crash_when_answered)
+        self._armed[REBUILD].append((TURN, partial(self._turn_after_rebuild, client, place)))
+        return True
+
+    def _turn_after_rebuild(self, client: VirtualClient, place: tuple[str, int], moment: Moment) -> bool:
+        key = entry_key(CLUSTER_NAME, client.producer.producer_id, *place)
+        if moment.what.key != key or not client.oldest_unanswered():
+            return False
+        moment.proxy.host.pause(self.random.choice((0.0, 0.3, 1.0, 2.0)))
+        seconds = self.random.uniform(0, 0.3)
+        self.world.network.schedule(seconds, client.turn)
+        for _ in range(self.random.randint(1, 3)):
+            self._send_in(seconds, client, place, 1)
+        return True
 
     def _late_request(self) -> bool:
         """What a client sends next is held on the way while the client continues over another connection."""

@@ -151,6 +151,7 @@ class VirtualClient:
             others.append(None)
         self.next_address = self.next_address or self._other_address()
         self._session = self.network.random.choice(others)
+        self._plan_connect(0.0)
         self.plan()
 
     @property
@@ -242,10 +243,12 @@ class VirtualClient:
         """Something failed: wait a little before the next request."""
         self._not_before = self.host.now() + self.settings.retry_backoff
 
-    def _plan_connect(self) -> None:
+    def _plan_connect(self, delay: float | None = None) -> None:
+        """None: after a pause, if it has been connected before."""
         if self._session is None and not self._connect_is_planned and not self.is_done:
             self._connect_is_planned = True
-            delay = self.network.between(self.settings.reconnect_backoff) if self.connections_opened else 0.0
+            if delay is None:
+                delay = self.network.between(self.settings.reconnect_backoff) if self.connections_opened else 0.0
             self.host.later(delay, self._connect)
 
     def _connect(self) -> None:
