@@ -53,7 +53,8 @@ class Allowed(Enum):
     BEHIND_A_FAILURE = "45 behind a batch of its epoch that its client knows to have failed: the gap is real"
     OVERTAKEN = (
         "45 for what came to the log afterwards: it was on its way, or in work, over a connection that its client had "
-        "left and the proxy had not seen end, or it came before older batches that its client numbered again when they "
+        "left and the proxy had not seen end; or it came before older batches, which were in flight over another "
+        "connection, as at a broker that leads since a moment, or which its client numbered again when they "
         "were answered; a broker does the same"
     )
     BEGINS_LATE = (
@@ -117,16 +118,20 @@ def is_forgotten(partition: Partition, told: Identity, mine: Sequence[Batch]) ->
 
 
 def _has_lost_the_record_before(partition: Partition, told: Identity, mine: Sequence[Batch]) -> bool:
+    before, log = values_before(told, mine), partition.log
+    was = any(one.value in before for stored in (*log.history, *log.lost) for one in stored.message.records)
+    return was and not any(one.value in before for stored in log.messages for one in stored.message.records)
+
+
+def values_before(told: Identity, mine: Sequence[Batch]) -> set[bytes]:
+    """What was sent as the record right before this batch, in its epoch."""
     place = told.base_sequence - 1
-    before = {
+    return {
         batch.values[place - name.base_sequence]
         for batch in mine
         for name in batch.sent_as
         if name[:2] == told[:2] and 0 <= place - name.base_sequence < len(batch.values)
     }
-    log = partition.log
-    was = any(one.value in before for stored in (*log.history, *log.lost) for one in stored.message.records)
-    return was and not any(one.value in before for stored in log.messages for one in stored.message.records)
 
 
 def may_be_unmarked(partition: Partition, refusals: tuple[int, ...]) -> bool:
@@ -140,6 +145,14 @@ def was_overtaken(batch: Batch, told: Answer, given_at: float, there: Sequence[I
     later = [record for record in there if record.appended_at > given_at]
     is_overtaken = batch.overtaken_until.get(told.identity, 0.0) >= given_at or told.identity in batch.ahead_as
     return bool(there) and len(later) == len(there) and is_overtaken
+
+
+def was_ahead(told: Answer, given_at: float, there: Sequence[InLog], before: Iterable[InLog]) -> bool:
+    """Was it sent while older batches were in flight over another connection, and was the record before it not in the
+    log then? And did it come to the log after the answer was given, if at all?"""
+    since = told.ahead_since
+    is_later = since is not None and all(record.appended_at > since for record in before)
+    return is_later and all(record.appended_at > given_at for record in there)
 
 
 def went_with_its_topic(partition: Partition, batch: Batch, gone: AbstractSet[bytes]) -> bool:

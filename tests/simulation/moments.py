@@ -9,17 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from random import Random
 from typing import Any
 
 from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.codecs.message_set import iterate_shallow
 from idemproxy.state.entry import unpack
+from idemproxy.state.store import entry_key
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client import VirtualClient
 from testkit.virtual.cluster import Partition
 from testkit.virtual.connection import Connection, Direction, FramePart
-from testkit.virtual.proxy import VirtualProxy
+from testkit.virtual.proxy import CLUSTER_NAME, VirtualProxy
 from testkit.virtual.world import World
 
 MOMENT_TROUBLES = {
@@ -34,6 +36,9 @@ MOMENT_TROUBLES = {
     (IN_PARTS := "lost part"): 1.5,
 }
 """Kind -> how many are set up at most in the time of chaos."""
+TURN, TURN_IN_TAKEOVER = "other leader named", "other leader named in a takeover"
+TURNS = {TURN: 12.0, TURN_IN_TAKEOVER: 6.0}
+"""Producers hear of other leaders while batches are in flight."""
 BREAK_OFF = "unknown outcome broken off"
 BREAK_OFF_MAX = 3.0
 CLEAN_THE_LOG = "cleaning in an unknown outcome"
@@ -48,6 +53,7 @@ OWNED_TROUBLES = {
 }
 """The same, where proxies take append reservations."""
 RESERVE, APPEND, UNKNOWN_OUTCOME, APPEND_RESERVATION = "reserve", "append", "doubt", "append without a swap"
+REBUILD = "rebuild"
 BATCHES_BEHIND = 7
 """More than a window holds."""
 SMALL_MESSAGES_BYTES = (260, 400)
@@ -79,6 +85,7 @@ class Moments:
             APPEND: [],
             UNKNOWN_OUTCOME: [],
             APPEND_RESERVATION: [],
+            REBUILD: [],
         }
         """Moment -> kinds with what is to be done then; that returns False when there is nothing to do just then."""
         self._late_seconds: list[float] = []
@@ -105,6 +112,7 @@ class Moments:
             for kind, (moment, act) in at.items()
         }
         self.acts |= {"late request": self._late_request, IN_PARTS: self._lost_part}
+        self.acts |= {TURN: self._other_leader, TURN_IN_TAKEOVER: self._takeover_of_a_busy_one}
 
     def end(self) -> None:
         """Nothing that was set up happens any more."""
@@ -138,10 +146,13 @@ class Moments:
             self._comes(APPEND_RESERVATION, Moment(proxy, effect))
         elif kind == "Append" and self._armed[APPEND]:
             self._comes(APPEND, Moment(proxy, effect))
-        elif kind == "Swap" and self._armed[RESERVE] and b":{" in effect.key:
-            intent = unpack(effect.value).intent
+        elif kind == "Swap" and b":{" in effect.key and (self._armed[RESERVE] or self._armed[REBUILD]):
+            entry = unpack(effect.value)
+            intent = entry.intent
             if intent is not None and intent.batches and not intent.is_unrecoverable:
                 self._comes(RESERVE, Moment(proxy, effect))
+            elif entry.is_rebuilt:
+                self._comes(REBUILD, Moment(proxy, effect))
 
     def _on_event(self, proxy: VirtualProxy, event: Any) -> None:
         if self._armed[UNKNOWN_OUTCOME] and type(event).__name__ == "UnknownOutcomeOpened":
@@ -280,6 +291,63 @@ class Moments:
         for connection in self.world.network.open_connections(moment.proxy.host):
             if connection.address in addresses:
                 self._within(seconds, connection.cut)
+
+    def _other_leader(self) -> bool:
+        """A client sends some batches, hears of another leader before they are answered, and sends more over another
+        connection; so once, or several times."""
+        client, random = self.random.choice(self.world.clients), self.random
+        place, at, act = random.choice(list(self.world.cluster.partitions)), 0.0, self._acts_ended
+        for _ in range(random.choice((1, 1, 2, 3))):
+            for _ in range(random.randint(1, 6)):
+                self._send_in(at, client, place, 1)
+            at += random.choice((0.003, 0.03, 0.3))
+            self.world.network.schedule(at, lambda: client.turn() if self._acts_ended == act else None)
+        for _ in range(random.randint(1, 3)):
+            self._send_in(at, client, place, 1)
+        return True
+
+    def _takeover_of_a_busy_one(self) -> bool:
+        """A client sends so much that its proxy takes an append reservation. It turns to another proxy, and the first
+        one dies with its append reservation. So what the client sends waits until the log has been read. Then it turns
+        again, and sends more over another connection before that is appended."""
+        client, random = self.random.choice(self.world.clients), self.random
+        place, pause = random.choice(list(self.world.cluster.partitions)), random.choice((0.005, 0.015))
+        for number in range(random.randint(8, 16)):
+            self._send_in(number * pause, client, place, 1)
+        self._arm(TURN_IN_TAKEOVER, APPEND_RESERVATION, partial(self._crash_and_turn, client, place))
+        return False
+
+    def _crash_and_turn(self, client: VirtualClient, place: tuple[str, int], moment: Moment) -> bool:
+        if client not in self._clients_at(moment.proxy) or (moment.what.topic, moment.what.partition) != place:
+            return False
+        assert client.connection is not None
+        wire, until = client.connection.ends[0], self.world.network.now + self.random.choice((0.02, 0.5))
+        down = self.random.choice((0.05, 3.0, 8.0))
+
+        def crash_when_answered() -> None:
+            is_unanswered = any(wire is waiting for waiting, _ in client.oldest_unanswered())
+            if is_unanswered and self.world.network.now < until:
+                self.world.network.schedule(0.005, crash_when_answered)  # sooner than the append reservation ends
+                return
+            moment.proxy.crash(down_seconds=down)
+            for _ in range(self.random.randrange(6)):
+                self._send_in(self.random.uniform(0, 0.3), client, place, 1)
+
+        self.world.network.schedule(0.0, client.turn)
+        self.world.network.schedule(0.005, crash_when_answered)
+        self._armed[REBUILD].append((TURN, partial(self._turn_after_rebuild, client, place)))
+        return True
+
+    def _turn_after_rebuild(self, client: VirtualClient, place: tuple[str, int], moment: Moment) -> bool:
+        key = entry_key(CLUSTER_NAME, client.producer.producer_id, *place)
+        if moment.what.key != key or not client.oldest_unanswered():
+            return False
+        moment.proxy.host.pause(self.random.choice((0.0, 0.3, 1.0, 2.0)))
+        seconds = self.random.uniform(0, 0.3)
+        self.world.network.schedule(seconds, client.turn)
+        for _ in range(self.random.randint(1, 3)):
+            self._send_in(seconds, client, place, 1)
+        return True
 
     def _late_request(self) -> bool:
         """What a client sends next is held on the way while the client continues over another connection."""

@@ -26,6 +26,8 @@ from simulation.allowed import (
     may_be_refused,
     may_be_unmarked,
     may_be_untold,
+    values_before,
+    was_ahead,
     was_left_behind,
     was_overtaken,
     went_with_its_topic,
@@ -116,11 +118,7 @@ class Oracle:
     # ------------------------------------------------------------------ while it runs
     def look(self, network: Network) -> None:
         """Look whether somebody waits for too long; to be called every now and then."""
-        for client in self.clients:
-            waiting = client.oldest_unanswered()
-            if waiting is None:
-                continue
-            wire, sent_at = waiting
+        for client, (wire, sent_at) in ((one, waiting) for one in self.clients for waiting in one.oldest_unanswered()):
             assert isinstance(wire, VirtualWire)
             if wire.connection.is_open and not wire.is_paused:
                 seconds = network.now - sent_at
@@ -466,10 +464,13 @@ class Oracle:
             else:
                 self._say(partition, what)
         elif answer.error_code == OUT_OF_ORDER:
+            given_at = self.given_at(partition, answer)
             there = _named([record for record in places.get(batch.values[0], []) if record.is_sure], answer)
             if there and self._is_too_old(partition, there[-1].offset):
                 self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
-            elif was_overtaken(batch, answer, self.given_at(partition, answer), there):
+            elif was_overtaken(batch, answer, given_at, there) or was_ahead(
+                answer, given_at, there, self._before(answer, mine, places)
+            ):
                 self.allowed[Allowed.OVERTAKEN] += 1
             elif there:  # in the log then, or taken later: in any case no gap that was proven
                 self._say(partition, f"{what}, which is in the log under that name")
@@ -483,6 +484,11 @@ class Oracle:
                 self.allowed[Allowed.FORGOTTEN] += 1
             else:
                 self._say(partition, f"{what}, which continues what its producer sent")
+
+    @staticmethod
+    def _before(answer: Answer, mine: Sequence[Batch], places: dict[bytes, list[InLog]]) -> list[InLog]:
+        """Where the record before its batch lies."""
+        return [record for value in values_before(answer.identity, mine) for record in places.get(value, ())]
 
     def _may_forget(self, partition: TopicPartition) -> bool:
         """May nobody know of what was acknowledged, so that the log alone tells it? If Redis has lost nothing, it lacks

@@ -18,6 +18,7 @@ from simulation.moments import (
     LOSE_WRITES_TOO,
     MOMENT_TROUBLES,
     OWNED_TROUBLES,
+    TURNS,
 )
 
 from testkit.virtual.broker_faults import (
@@ -118,6 +119,8 @@ INVENTIONS_SHARE = 0.1
 """Of worlds in which somebody sends batches under producer ids that nobody issued."""
 INVENTION = "invention"
 INVENTIONS_MAX = 60.0
+TURNS_SHARE = 0.4
+"""Of worlds whose clients hear of other leaders."""
 REMAKES_SHARE = 0.2
 """Of worlds whose clients make a batch again for each try."""
 THEFT = "theft"
@@ -257,7 +260,14 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy",
     elif shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
     shape = _with_doubles(seed, _with_append_reservations(seed, shape, forbidden, is_shipped=is_shipped))
-    return _with_journeys(seed, _with_breaks(seed, _with_inventions(seed, shape)), forbidden)
+    return _with_turns(seed, _with_journeys(seed, _with_breaks(seed, _with_inventions(seed, shape)), forbidden))
+
+
+def _with_turns(seed: int, shape: Shape) -> Shape:
+    """Return the world with clients that turn to other connections while batches are in flight, or as it is."""
+    random = Random(f"{seed}/turns")
+    most = TURNS if random.random() < TURNS_SHARE else dict.fromkeys(TURNS, 0.0)
+    return replace(shape, troubles=shape.troubles | {name: rate * random.random() for name, rate in most.items()})
 
 
 def _with_journeys(seed: int, shape: Shape, forbidden: Collection[str]) -> Shape:

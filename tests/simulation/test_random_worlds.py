@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from simulation.allowed import Allowed
 from simulation.chaos import run_seed
-from simulation.moments import BREAK_OFF, MOMENT_TROUBLES, OWNED_TROUBLES
+from simulation.moments import BREAK_OFF, MOMENT_TROUBLES, OWNED_TROUBLES, TURNS
 from simulation.shape import (
     BACK_IN_TIME,
     BATCHES,
@@ -91,6 +91,7 @@ def test_the_worlds_meet_every_kind_of_trouble(worlds: Tally) -> None:
         *LOG_TROUBLES,
         *MOMENT_TROUBLES,
         *OWNED_TROUBLES,
+        *TURNS,
         BREAK_OFF,
         THEFT,
         OLDER,

@@ -275,6 +275,65 @@ def test_a_batch_that_is_too_large_is_split_within_its_sequences() -> None:
     assert [(header.base_sequence, header.record_count) for header in taken] == [(0, 2), (2, 1), (3, 2)]
 
 
+def test_what_is_in_flight_stays_on_its_connection_when_another_leader_is_named() -> None:
+    """And what is new goes over another one; at its first answer nothing is lost, and nothing is sent twice."""
+    network, server, client = world(lambda batch: SILENCE if batch.base_sequence < 2 else 0)
+    for _ in range(2):
+        client.send(TOPIC, 0)
+    assert network.run(1, lambda: len(server.seen) == 2)
+    client.turn()
+    later = client.send(TOPIC, 0)
+    assert network.run(1, lambda: later.is_done)
+    assert client.connections_opened == 2
+    assert len(client.oldest_unanswered()) == 1
+    assert server.sequences() == [(0, 0), (0, 1), (0, 2)]
+
+
+def test_what_a_client_left_unanswered_is_sent_again_over_its_newest_connection_alone_and_first() -> None:
+    network, server, client = world(lambda batch: SILENCE if len(server.seen) <= 2 else 0)
+    first = [client.send(TOPIC, 0) for _ in range(2)]
+    assert network.run(1, lambda: len(server.seen) == 2)
+    assert client.connection is not None
+    old = client.connection
+    client.turn()
+    assert network.run(1, lambda: client.connection not in (None, old))
+    server.script = lambda batch: 19 if batch.base_sequence == 0 and len(server.seen) == 3 else 0
+    old.cut()
+    assert network.run(1, lambda: len(server.seen) == 3)
+    new = client.send(TOPIC, 0)
+    assert network.run(5, lambda: client.is_done)
+    assert client.connections_opened == 2
+    assert server.sequences()[2:] == [(0, 0), (0, 0), (0, 1), (0, 2)]
+    assert [one.acknowledged is not None for one in (*first, new)] == [True] * 3
+
+
+def test_a_client_with_one_request_in_flight_waits_for_its_answer_on_the_connection_that_it_turned_from() -> None:
+    network, server, client = world(
+        lambda batch: SILENCE if len(server.seen) == 1 else 0, ClientSettings(in_flight_max=1, request_timeout=2.0)
+    )
+    client.send(TOPIC, 0)
+    assert network.run(1, lambda: len(server.seen) == 1)
+    client.turn()
+    client.send(TOPIC, 0)
+    assert not network.run(1, lambda: len(server.seen) > 1)
+    assert network.run(5, lambda: client.is_done)
+    assert server.sequences() == [(0, 0), (0, 0), (0, 1)]
+
+
+def test_out_of_order_counts_as_ahead_only_with_older_batches_on_another_connection() -> None:
+    network, server, client = world(lambda batch: SILENCE if batch.base_sequence == 0 else 45)
+    client.send(TOPIC, 0)
+    assert network.run(1, lambda: len(server.seen) == 1)
+    client.turn()
+    ahead = client.send(TOPIC, 0)
+    assert network.run(1, lambda: bool(ahead.answers))
+    server.script = lambda batch: 0
+    client.disconnect()
+    assert network.run(5, lambda: client.is_done)
+    assert ahead.answers[0].ahead_since is not None
+    assert ahead.answers[-1].ahead_since is None
+
+
 def test_a_client_that_gives_up_tells_its_user_and_begins_a_new_epoch() -> None:
     network, server, client = world(once(SILENCE, 0), ClientSettings(request_timeout=2.5, delivery=2.0))
     first = client.send(TOPIC, 0)

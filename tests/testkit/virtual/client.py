@@ -1,8 +1,10 @@
-"""An idempotent producer on the virtual network: connection, requests, time-outs, reconnects.
+"""An idempotent producer on the virtual network: connections, requests, time-outs, reconnects.
 
 Up to five produce requests are in flight on one connection, each with at most one batch of a partition; what a lost
-connection leaves open is sent again in order. A patient client never gives up; one with a delivery time does, and
-tells its user. Sequences and epochs are in ``producer``.
+connection leaves open is sent again in order. When metadata name another leader, it sends over another connection, and
+what is in flight on the first one stays there: Java's NetworkClient has a connection for each broker, and counts
+requests in flight on each. A patient client never gives up; one with a delivery time does, and tells its user.
+Sequences and epochs are in ``producer``.
 """
 
 from __future__ import annotations
@@ -15,11 +17,13 @@ from testkit.virtual import client_bytes as wire_bytes
 from testkit.virtual.connection import Connection
 from testkit.virtual.kafka_bytes import Reader
 from testkit.virtual.network import Network
-from testkit.virtual.producer import OUT_OF_ORDER, Batch, Identity, ProducerState, TopicPartition
+from testkit.virtual.producer import OUT_OF_ORDER, Answer, Batch, Identity, ProducerState, TopicPartition
 from testkit.virtual.wire import VirtualWire
 
 EPOCH_MS = 1_700_000_000_000
 """Wall clock at the start of every run."""
+CONNECTIONS_MAX = 3
+"""Of one client at a time: one for each broker."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,8 @@ class _Request:
     batches: list[tuple[Batch, Identity]]
     deadline: Timer
     sent_at: float
+    ahead: list[Identity]
+    """Of these batches older ones were in flight over another connection when it was sent."""
 
 
 class VirtualClient:
@@ -85,7 +91,10 @@ class VirtualClient:
         self._done = 0
         """So many batches from the first one on were done when somebody looked."""
         self._counts: dict[TopicPartition, int] = {}
+        self._sessions: list[_Session] = []
+        """All connections that it has, or is opening."""
         self._session: _Session | None = None
+        """The one over which it sends."""
         self._left: list[_Left] = []
         """Connections that it has ended or lost, of which something may still be done."""
         self._not_before = 0.0
@@ -131,24 +140,39 @@ class VirtualClient:
         return batch
 
     def disconnect(self) -> None:
-        """Drop the connection, as a client does that is tired of waiting; it comes back by itself."""
-        if self._session is not None:
-            self._session.drop("dropped")
+        """Drop all connections, as a client does that is tired of waiting; it comes back by itself."""
+        for session in list(self._sessions):
+            session.drop("dropped")
+
+    def turn(self) -> None:
+        """Metadata name another leader: from now on it sends over another connection, one that it has or a new one."""
+        others: list[_Session | None] = [one for one in self._sessions if one is not self._session]
+        if len(others) + 1 < CONNECTIONS_MAX:
+            others.append(None)
+        self.next_address = self.next_address or self._other_address()
+        self._session = self.network.random.choice(others)
+        self._plan_connect(0.0)
+        self.plan()
 
     @property
     def connection(self) -> Connection | None:
-        """The open connection, None while there is none."""
+        """The open connection over which it sends, None while there is none."""
         if self._session is None or self._session.wire is None:
             return None
         assert isinstance(self._session.wire, VirtualWire)
         return self._session.wire.connection
 
     def move(self) -> None:
-        """Drop the connection and connect to another address, if it has one."""
-        if self.connection is not None:
-            others = [address for address in self.addresses if address != self.connection.address]
-            self.next_address = self.network.random.choice(others) if others else None
-            self.disconnect()
+        """Drop the connection over which it sends, and connect to another address, if it has one."""
+        if self._session is not None and self.connection is not None:
+            self.next_address = self._other_address()
+            self._session.drop("dropped")
+
+    def _other_address(self) -> Address | None:
+        """One to which it does not send now, if it has one."""
+        connection = self.connection
+        others = [address for address in self.addresses if connection is None or address != connection.address]
+        return self.network.random.choice(others) if others else None
 
     def begin_again(self) -> bool:
         """End, and begin again as another instance that asks for an id of its own; False: it has something to finish,
@@ -175,12 +199,13 @@ class VirtualClient:
             wire.pause()
             self.host.later(seconds, wire.resume)
 
-    def oldest_unanswered(self) -> tuple[Wire, float] | None:
-        """The open connection and when the request that waits there longest was sent; None: nothing waits."""
-        session = self._session
-        if session is None or session.wire is None or not session.waiting:
-            return None
-        return session.wire, next(iter(session.waiting.values())).sent_at
+    def oldest_unanswered(self) -> list[tuple[Wire, float]]:
+        """The open connections on which requests wait, and when the oldest of them was sent."""
+        return [
+            (session.wire, next(iter(session.waiting.values())).sent_at)
+            for session in self._sessions
+            if session.wire is not None and session.waiting
+        ]
 
     def close(self) -> None:
         """The process ends for good."""
@@ -203,9 +228,11 @@ class VirtualClient:
             self.host.later(self._not_before - self.host.now(), self.plan)
             return
         if self.producer.before_sending():
-            if not session.waiting:
+            if not any(one.waiting for one in self._sessions):
                 session.ask_for_id()
             return
+        if self.settings.in_flight_max == 1 and any(one.waiting for one in self._sessions):
+            return  # Java mutes a partition then, whatever the connection (RecordAccumulator.mutePartition)
         while len(session.waiting) < self.settings.in_flight_max:
             ready = [batch for partition in self.producer.partitions if (batch := self.producer.take(partition))]
             if not ready:
@@ -216,18 +243,28 @@ class VirtualClient:
         """Something failed: wait a little before the next request."""
         self._not_before = self.host.now() + self.settings.retry_backoff
 
-    def _plan_connect(self) -> None:
+    def _plan_connect(self, delay: float | None = None) -> None:
+        """None: after a pause, if it has been connected before."""
         if self._session is None and not self._connect_is_planned and not self.is_done:
             self._connect_is_planned = True
-            delay = self.network.between(self.settings.reconnect_backoff) if self.connections_opened else 0.0
+            if delay is None:
+                delay = self.network.between(self.settings.reconnect_backoff) if self.connections_opened else 0.0
             self.host.later(delay, self._connect)
 
     def _connect(self) -> None:
         self._connect_is_planned = False
+        if self._session is not None:
+            return  # it has turned to another one meanwhile
+        session = _Session(self)
+        self.host.connect(self._opens(session), session)
+
+    def _opens(self, session: _Session) -> Address:
+        """It sends over this connection as soon as it is there; returns where that leads."""
         self.connections_opened += 1
-        self._session = _Session(self)
+        self._session = session
+        self._sessions.append(session)
         address, self.next_address = self.next_address, None
-        self.host.connect(address or self.network.random.choice(self.addresses), self._session)
+        return address or self.network.random.choice(self.addresses)
 
     # ------------------------------------------------------------------ what a session tells
     def session_ended(self, session: _Session, unanswered: list[tuple[Batch, Identity]]) -> None:
@@ -235,12 +272,25 @@ class VirtualClient:
         self._left = [left for left in self._left if left.may_matter]
         if session.connection is not None:
             self._left.append(_Left.now(session.connection, [identity for _, identity in unanswered]))
+        if session in self._sessions:
+            self._sessions.remove(session)
         if self._session is session:
             self._session = None
         for batch in sorted((batch for batch, _ in unanswered), key=lambda batch: batch.first):
             if batch.is_live:
                 self.producer.retry(batch)
         self.plan()
+
+    def is_ahead(self, batch: Batch, session: _Session) -> bool:
+        """Are older batches of its partition and epoch in flight over another connection than this one?"""
+        assert batch.identity is not None
+        return any(
+            other.partition == batch.partition and other.first < batch.first and identity[:2] == batch.identity[:2]
+            for one in self._sessions
+            if one is not session
+            for request in one.waiting.values()
+            for other, identity in request.batches
+        )
 
     def overtaken_until(self, identity: Identity) -> float:
         """Until when was anything on its way over a connection that it has left before, or this batch in work at its
@@ -366,7 +416,8 @@ class _Session:
     def _register(self, batches: list[tuple[Batch, Identity]]) -> int:
         self._correlation_id += 1
         deadline = self._client.host.later(self._client.settings.request_timeout, lambda: self.drop("no answer"))
-        self.waiting[self._correlation_id] = _Request(batches, deadline, self._client.network.now)
+        ahead = [identity for batch, identity in batches if self._client.is_ahead(batch, self)]
+        self.waiting[self._correlation_id] = _Request(batches, deadline, self._client.network.now, ahead)
         return self._correlation_id
 
     def _write(self, data: bytes) -> None:
@@ -397,7 +448,8 @@ class _Session:
                 was_live = batch.is_live
                 if error == OUT_OF_ORDER:
                     batch.overtaken_until[identity] = client.overtaken_until(identity)
-                client.producer.answered(batch, error, base_offset, client.host.now(), identity)
+                since = request.sent_at if identity in request.ahead else None
+                client.producer.answered(batch, Answer(client.host.now(), identity, error, base_offset, since))
                 if was_live and batch.acknowledged is not None:
                     for tell in client.on_acknowledged:
                         tell(batch)

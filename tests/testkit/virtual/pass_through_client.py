@@ -109,11 +109,11 @@ class PassThroughClient(VirtualClient):
 
     def _connect(self) -> None:
         self._connect_is_planned = False
-        self.connections_opened += 1
-        session = self._session = _PassThroughSession(self)
-        address, self.next_address = self.next_address, None
+        if self._session is not None:
+            return  # it has turned to another one meanwhile
+        session = _PassThroughSession(self)
         introduced = Introduced(self.name, session)
-        self.host.connect(address or self.network.random.choice(self.addresses), introduced)
+        self.host.connect(self._opens(session), introduced)
         self.host.later(OPENING_SECONDS_MAX, introduced.give_up)
 
 
@@ -165,7 +165,8 @@ class _PassThroughSession(_Session):
             return
         is_produce = bool(self.waiting[first].batches)
         super()._answer(frame)
-        if is_produce and any(code == NOT_LEADER for code, _ in parse_produce(frame[4:]).values()):
+        is_in_use = self.connection is self._client.connection
+        if is_produce and is_in_use and any(code == NOT_LEADER for code, _ in parse_produce(frame[4:]).values()):
             self._client.move()
 
 

@@ -50,6 +50,8 @@ class Answer:
     identity: Identity
     error_code: int
     base_offset: int
+    ahead_since: float | None = None
+    """When it was sent, if older batches of its epoch were in flight over another connection then."""
 
 
 @dataclass(slots=True, eq=False)
@@ -171,9 +173,10 @@ class ProducerState:
             position += 1
         queue.insert(position, batch)
 
-    def answered(self, batch: Batch, error_code: int, base_offset: int, at: float, identity: Identity) -> None:
+    def answered(self, batch: Batch, answer: Answer) -> None:
         """Act on an answer: success, another try, a new epoch, or an error that the user sees."""
-        batch.answers.append(Answer(at, identity, error_code, base_offset))
+        batch.answers.append(answer)
+        at, identity, error_code, base_offset = answer.at, answer.identity, answer.error_code, answer.base_offset
         if not batch.is_live:
             return
         state = self.state(batch.partition)
