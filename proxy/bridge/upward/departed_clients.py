@@ -24,36 +24,37 @@ class DepartedClients:
     """By client: the connections that have ended with a batch out, and who waits for them."""
 
     def __init__(self) -> None:
-        self._open: dict[ClientIdentity, set[object]] = {}
+        self._open: dict[ClientIdentity, dict[object, None]] = {}
+        """In the order in which they have ended."""
         self._waiting: dict[ClientIdentity, OrderedDict[object, Callable[[], None]]] = {}
 
     def depart(self, client: ClientIdentity, connection: object) -> None:
         """A client has closed a connection while something of it is out."""
-        self._open.setdefault(client, set()).add(connection)
+        self._open.setdefault(client, {})[connection] = None
 
     def end(self, client: ClientIdentity, connection: object) -> None:
         """What was out has an outcome, or its time is over."""
         of_client = self._open.get(client)
-        if of_client is None:
+        if of_client is None or connection not in of_client:
             return
-        of_client.discard(connection)
+        del of_client[connection]
         if not of_client:
             del self._open[client]
-            for wake in list(self._waiting.pop(client, {}).values()):
-                wake()
+        for wake in list(self._waiting.pop(client, {}).values()):
+            wake()
 
     @property
     def are_open(self) -> bool:
         """Has any client left something?"""
         return bool(self._open)
 
-    def has_open(self, client: ClientIdentity) -> bool:
-        """Has an earlier connection of this client something out?"""
-        return client in self._open
+    def has_open_before(self, client: ClientIdentity, connection: object) -> bool:
+        """Has a connection of this client something out that ended before this one, which may be in use?"""
+        return next(iter(self._open.get(client, (connection,)))) is not connection
 
     # ------------------------------------------------------------------ waiting
     def wait(self, client: ClientIdentity, who: object, wake: Callable[[], None]) -> None:
-        """Call ``wake`` once nothing of this client is out."""
+        """Call ``wake`` once something of this client has an outcome."""
         self._waiting.setdefault(client, OrderedDict())[who] = wake
 
     def wait_no_more(self, client: ClientIdentity, who: object) -> None:

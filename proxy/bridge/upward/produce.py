@@ -21,7 +21,7 @@ A client that has gone gets nothing; what it has out still gets an outcome, for 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from ....codecs.error_codes import ErrorCode
 from ....codecs.errors import WireError
-from ....codecs.old_formats.raising import MISSING_TIMESTAMP, RefusedSet, raising, splitting
+from ....codecs.old_formats.raising import MISSING_TIMESTAMP, RefusedSet
 from ....codecs.produce import (
     IDEMPOTENT_VERSION_MIN,
     SENT_VERSION_MAX,
@@ -72,6 +72,7 @@ from .produce_effects import (
     SendProduce,
 )
 from .producer_ids import LentId, ProducerIdPool
+from .raised_sets import SetBatches, raised_bytes_max, raising_all, splitting_all
 from .topic_limits import TopicLimits
 
 TIMEOUT_SECONDS_MIN: Final = 1.0
@@ -120,46 +121,13 @@ class RaisedProduceSettings:
     keeps_missing_timestamps: bool = False
 
 
-class _Batches:
-    """Those of a set that were not submitted yet. ``size_bytes``: of all; a set may have 200,000, and after each event
-    it is asked for."""
-
-    __slots__ = ("_batches", "size_bytes")
-
-    def __init__(self, batches: Iterable[Buffer] = ()) -> None:
-        self._batches = deque(batches)
-        self.size_bytes = sum(map(len, self._batches))
-
-    def __len__(self) -> int:
-        return len(self._batches)
-
-    def __iter__(self) -> Iterator[Buffer]:
-        return iter(self._batches)
-
-    @property
-    def first(self) -> Buffer:
-        """The next one."""
-        return self._batches[0]
-
-    def pop_first(self) -> Buffer:
-        """Take the next one away."""
-        first = self._batches.popleft()
-        self.size_bytes -= len(first)
-        return first
-
-    def put_back(self, batch: Buffer) -> None:
-        """It is the next one again."""
-        self._batches.appendleft(batch)
-        self.size_bytes += len(batch)
-
-
 @dataclass(slots=True, eq=False)
 class _Set:
     """What a request has for one partition."""
 
     place: Place
     message_sets: list[memoryview]
-    batches: _Batches = field(default_factory=_Batches)
+    batches: SetBatches = field(default_factory=SetBatches)
     submitted: Buffer | None = None
     """The one that was submitted, before it got its producer id."""
     sent: QueuedBatch | None = None
@@ -276,10 +244,11 @@ class RaisedProduce:
             self._end_all(ErrorCode.INVALID_REQUIRED_ACKS)
             return self._ended(now)
         raised = partial(
-            _raising_all,
+            raising_all,
             {one.place: (one.message_sets, self._limits.batch_bytes_max(one.place.topic)) for one in self._open_sets()},
             self._arrived_ms,
             self._settings.unpacked_bytes_max,
+            raised_bytes_max(len(body)),
         )
         self._works.append((raised, self._take_raised))
         return self._continue(now)
@@ -295,7 +264,7 @@ class RaisedProduce:
         if self._request.acks == 0:
             return []
         for one in self._open_sets():
-            one.batches = _Batches()
+            one.batches = SetBatches()
             self._leave_to_client(one.place, now)
         return self._continue(now)
 
@@ -357,7 +326,7 @@ class RaisedProduce:
         if len(body) < _GIVEN_ID.size:
             return [DisconnectBroker(self._settings.broker), *self.lost(self._settings.broker, now)]
         _, code, number, epoch = _GIVEN_ID.unpack_from(body)
-        if code == ErrorCode.NONE and number < 0:
+        if code == ErrorCode.NONE and min(number, epoch) < 0:
             code = ErrorCode.UNKNOWN_SERVER_ERROR  # some servers list the API, and have no ids
         if code != ErrorCode.NONE:
             self._not_given(now)
@@ -400,11 +369,12 @@ class RaisedProduce:
                 self._working = self._numbers
                 effects.append(RunSteps(self._working, self._works[0][0]))
             return effects
+        if self._core is not None:
+            self._lose_silent(self._core, effects, now)
         if self._core is None or self._renews:
             self._find_id(effects, now)
         if self._core is not None:
             self._begin_more(now)
-            self._lose_silent(self._core, effects, now)
             self._send(self._core, effects, now)
         if self._works:
             return effects + self._continue(now)
@@ -426,7 +396,8 @@ class RaisedProduce:
         """Get a producer id and begin to send under it, if nothing is to be waited for."""
         if not self._open_sets() or self._is_asking_id:
             return
-        if self._core is None and self._departed.has_open(self._client) and not self._has_left:
+        if self._core is None and self._departed.has_open_before(self._client, self):
+            self._wait_no_more()  # an id that it was woken for is another's meanwhile
             self._departed.wait(self._client, self, self._wake)
             return
         if self._core is not None:
@@ -516,7 +487,8 @@ class RaisedProduce:
             if core.is_overdue(broker, now):
                 effects.append(DisconnectBroker(broker))
                 self._drop_sent(broker)
-                core.lost(broker, now)
+                for outcome in core.lost(broker, now):
+                    self._take(outcome, None, True, now)
 
     def _send(self, core: ProducerCore, effects: list[Effect], now: float) -> None:
         assert self._request is not None
@@ -546,7 +518,7 @@ class RaisedProduce:
         if isinstance(result, Receipt):
             self._stored(one, outcome, answer, now)
         elif isinstance(result, OutOfOrder | UnknownProducer | Fenced | BehindFailed):
-            self._renew_later(one, result)
+            self._renew_later(one, result, was_doubtful=was_doubtful)
         elif isinstance(result, Refused) or (isinstance(result, Undeterminable) and not was_doubtful):
             self._refused(one, result, now)
         elif isinstance(result, NotDelivered):
@@ -581,16 +553,23 @@ class RaisedProduce:
             return
         self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR if error.code is None else error.code)
 
-    def _renew_later(self, one: _Set, error: ProduceError) -> None:
+    def _renew_later(self, one: _Set, error: ProduceError, *, was_doubtful: bool) -> None:
         """A broker does not take the sequence: batches that were acknowledged are gone from its log (with acks 1 an
         election may lose some), or it has forgotten the producer id. So this one, which comes after them, is not in its
-        log either, and continues in another epoch from sequence 0; or under another id, if somebody uses this one."""
+        log either, and continues in another epoch from sequence 0; or under another id, if somebody uses this one. That
+        says nothing about an earlier try of this batch.
+
+        Absence is an outcome: without its client it ends here, or the client's own retry would be there as well."""
         assert one.submitted is not None
+        assert self._request is not None
         self._is_fenced = self._is_fenced or isinstance(error, Fenced)
         if not self._renews:
             self._renews = True
             self._renewals += 1
-        if self._renewals > RENEWALS_MAX:
+        if was_doubtful and isinstance(error, Fenced):
+            self._end(one, ErrorCode.REQUEST_TIMED_OUT, is_outcome_unknown=True)
+            return
+        if self._renewals > RENEWALS_MAX or (self._has_left and self._request.acks):
             self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         one.batches.put_back(one.submitted)
@@ -611,11 +590,14 @@ class RaisedProduce:
 
     def _end(self, one: _Set, code: int, *, is_outcome_unknown: bool = False) -> None:
         """``is_outcome_unknown``: of the batch. If a set is in the log in part, the client gets no code by which it
-        would read that nothing is; but the one that says that the rest is never taken, or it would not stop."""
+        would read that nothing is; but one that says that the rest is never taken, or it would not stop. Nor one that
+        it retries though the rest is never taken: each time the first part would be there once more."""
         one.code = produced_code(code, is_outcome_unknown=is_outcome_unknown)
         if one.is_appended and one.code in _ABSENT_NOW:
             one.code = ErrorCode.REQUEST_TIMED_OUT
-        one.batches = _Batches()
+        elif one.is_appended and one.code == ErrorCode.CORRUPT_MESSAGE:
+            one.code = ErrorCode.UNKNOWN_SERVER_ERROR
+        one.batches = SetBatches()
         one.submitted = None
 
     def _end_all(self, code: int) -> None:
@@ -706,7 +688,7 @@ class RaisedProduce:
             if isinstance(found, RefusedSet):
                 one.code = found.code
             elif found:
-                one.batches = _Batches(found)
+                one.batches = SetBatches(found)
             else:
                 one.code = ErrorCode.NONE  # an empty set: nothing is appended, at no offset, as by Kafka
 
@@ -715,7 +697,7 @@ class RaisedProduce:
         assert one.submitted is not None
         bytes_max = self._limits.batch_bytes_max(one.place.topic)
         batches = [one.submitted, *one.batches]
-        split = partial(_splitting_all, batches, bytes_max, self._settings.unpacked_bytes_max)
+        split = partial(splitting_all, batches, bytes_max, self._settings.unpacked_bytes_max)
         self._works.append((split, partial(self._take_split, one)))
 
     def _take_split(self, one: _Set, pieces: Sequence[Buffer] | RefusedSet, now: float) -> None:
@@ -724,7 +706,7 @@ class RaisedProduce:
         if isinstance(pieces, RefusedSet):
             self._end(one, pieces.code)
         else:
-            one.batches, one.submitted = _Batches(pieces), None
+            one.batches, one.submitted = SetBatches(pieces), None
             self._submit_next(one, now)
 
 
@@ -737,44 +719,3 @@ def wants_no_answer(body: Buffer) -> bool:
 def _set_of(queued: QueuedBatch) -> _Set:
     assert isinstance(queued.token, _Set)
     return queued.token
-
-
-def _raising_all(
-    sets: Mapping[Place, tuple[Sequence[Buffer], int]], arrived_ms: int, unpacked_bytes_max: int
-) -> Steps[dict[Place, list[Buffer] | RefusedSet]]:
-    """Return the batches of each set, of which there are two where a request names a partition twice. ``sets``: with
-    the most bytes of a batch."""
-    found: dict[Place, list[Buffer] | RefusedSet] = {}
-    for place, (message_sets, batch_bytes_max) in sets.items():
-        batches: list[Buffer] = []
-        found[place] = batches
-        for message_set in message_sets:
-            made = yield from raising(
-                message_set,
-                arrival_ms=arrived_ms,
-                batch_bytes_max=batch_bytes_max,
-                unpacked_bytes_max=unpacked_bytes_max,
-            )
-            if isinstance(made, RefusedSet):
-                found[place] = made
-                break
-            batches += made
-        yield
-    return found
-
-
-def _splitting_all(
-    batches: Sequence[Buffer], bytes_max: int, unpacked_bytes_max: int
-) -> Steps[list[Buffer] | RefusedSet]:
-    """Return the batches within the limit, but the first one in several in any case: it was refused. RefusedSet where
-    one can not be taken apart: a batch of format v2 that stood in the set has not been looked into."""
-    pieces: list[Buffer] = []
-    try:
-        for index, batch in enumerate(batches):
-            if index and len(batch) <= bytes_max:
-                pieces.append(batch)
-            else:
-                pieces += yield from splitting(batch, min(bytes_max, len(batch) // 2), unpacked_bytes_max)
-    except WireError as error:
-        return RefusedSet(ErrorCode.MESSAGE_TOO_LARGE, str(error))
-    return pieces

@@ -85,8 +85,9 @@ class ProducerIdPool:
 
     def lend(self, client: ClientIdentity, places: Iterable[Place], preferred: int | None = None) -> LentId | None:
         """Return an id for a request of this client to these partitions: the one under which an earlier batch of it may
-        still arrive there, and no other one; else ``preferred``, else the one that was used last. None: there is none,
-        or its address has its share.
+        still arrive there, and no other one; else one under which such a batch may arrive in another partition, or a
+        request to both would need two; else ``preferred``, else the one that was used last. None: there is none, or its
+        address has its share.
         """
         if self._has_share(client):
             return None
@@ -94,10 +95,10 @@ class ProducerIdPool:
         number = self._unfinished_of(client, places)
         if number is not None:
             found = self._reserved.pop(number, None) or self._idle.pop(number, None)
+        elif (number := self._reserved_for(client, preferred)) is not None:
+            found = self._reserved.pop(number)
         elif preferred is not None and preferred in self._idle:
             found = self._idle.pop(preferred)
-        elif preferred is not None and preferred in self._reserved and self._reserved[preferred].client == client:
-            found = self._reserved.pop(preferred)
         elif self._idle:
             _, found = self._idle.popitem()
         elif self._reserved and self._known >= self._ids_max:
@@ -193,6 +194,11 @@ class ProducerIdPool:
         self._used[client.address] -= 1
         if not self._used[client.address]:
             del self._used[client.address]
+
+    def _reserved_for(self, client: ClientIdentity, preferred: int | None) -> int | None:
+        if preferred is not None and preferred in self._reserved and self._reserved[preferred].client == client:
+            return preferred
+        return next((number for number, one in self._reserved.items() if one.client == client), None)
 
     def _unfinished_of(self, client: ClientIdentity, places: Iterable[Place]) -> int | None:
         found = (self._unfinished.get((client, place)) for place in places)

@@ -47,7 +47,10 @@ MUTANTS: Final[Mapping[str, Patch]] = {
         _IDS, "ProducerIdPool._unfinished_of", "next((number for number in found if number is not None), None)", "None"
     ),
     "a client that connects again does not wait": Patch(
-        "proxy.bridge.upward.departed_clients", "DepartedClients.has_open", "client in self._open", "False"
+        "proxy.bridge.upward.departed_clients",
+        "DepartedClients.has_open_before",
+        "next(iter(self._open.get(client, (connection,)))) is not connection",
+        "False",
     ),
     "the base offset is that of the last batch": Patch(
         _PRODUCE, "RaisedProduce._stored", "not one.is_appended", "True"

@@ -12,16 +12,29 @@ def test_a_client_has_something_out_until_each_of_its_connections_has_an_end() -
     departed = DepartedClients()
     departed.depart(CLIENT, 1)
     departed.depart(CLIENT, 2)
-    assert departed.has_open(CLIENT)
-    assert not any(departed.has_open(other) for other in OTHERS)
+    assert departed.has_open_before(CLIENT, 3)
+    assert not any(departed.has_open_before(other, 3) for other in OTHERS)
 
     departed.end(CLIENT, 1)
-    assert departed.has_open(CLIENT)
+    assert departed.has_open_before(CLIENT, 3)
     departed.end(CLIENT, 2)
-    assert not departed.has_open(CLIENT)
+    assert not departed.has_open_before(CLIENT, 3)
 
 
-def test_all_that_wait_are_woken_once_nothing_is_out() -> None:
+def test_connections_that_have_ended_wait_for_those_that_ended_before() -> None:
+    departed, woken = DepartedClients(), []
+    departed.depart(CLIENT, 1)
+    departed.depart(CLIENT, 2)
+    departed.depart(CLIENT, 1)
+    departed.wait(CLIENT, 2, lambda: woken.append(2))
+    assert [departed.has_open_before(CLIENT, one) for one in (1, 2)] == [False, True]
+
+    departed.end(CLIENT, 1)
+    assert not departed.has_open_before(CLIENT, 2)
+    assert woken == [2]
+
+
+def test_all_that_wait_are_woken_once_something_has_an_outcome() -> None:
     departed, woken = DepartedClients(), []
     departed.depart(CLIENT, 1)
     departed.wait(CLIENT, 2, lambda: woken.append(2))
@@ -42,4 +55,4 @@ def test_nothing_is_kept_of_those_that_wait_no_more() -> None:
     departed.wait_no_more(CLIENT, 1)
     departed.end(CLIENT, 9)
 
-    assert not departed.has_open(CLIENT)
+    assert not departed.has_open_before(CLIENT, 3)

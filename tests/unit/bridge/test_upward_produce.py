@@ -8,9 +8,9 @@ from typing import TypeVar
 
 import pytest
 
-from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.error_codes import ErrorCode
-from idemproxy.codecs.message_set import encode_set
+from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.produce import (
     PartitionAnswer,
     ProduceRequest,
@@ -25,6 +25,7 @@ from idemproxy.producing.cluster import Cluster
 from idemproxy.producing.numbered_batch import Place
 from idemproxy.proxy.bridge.upward.departed_clients import ClientIdentity, DepartedClients
 from idemproxy.proxy.bridge.upward.produce import (
+    BYTES_AT_ONCE,
     PARTITIONS_MAX,
     RENEWALS_MAX,
     SETS_AT_ONCE,
@@ -43,6 +44,7 @@ from idemproxy.proxy.bridge.upward.produce_effects import (
     SendProduce,
 )
 from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool
+from idemproxy.proxy.bridge.upward.raised_sets import RAISED_BYTES_MIN
 from idemproxy.proxy.bridge.upward.topic_limits import BATCH_BYTES_MIN, TopicLimits
 
 HOME, OTHER = 3, 4
@@ -77,6 +79,7 @@ class Scene:
         client: str = "old",
         gives_ids: bool = True,
         runs_steps: bool = True,
+        unpacked_bytes_max: int = 1 << 20,
     ) -> None:
         self.shared = shared or Shared()
         self.now = 0.0
@@ -85,7 +88,7 @@ class Scene:
         self.effects: list[Effect] = []
         self.is_woken = False
         self.machine = RaisedProduce(
-            RaisedProduceSettings(HOME, version, 1 << 20),
+            RaisedProduceSettings(HOME, version, unpacked_bytes_max),
             ClientIdentity("10.0.0.1", client),
             self.shared.pool,
             self.shared.departed,
@@ -326,6 +329,23 @@ def test_large_sets_are_not_all_in_memory_twice() -> None:
     assert scene.machine.buffered_bytes == 0
 
 
+def test_wrappers_that_become_much_larger_are_refused_before_memory_is_full() -> None:
+    zeros = encode_set([(None, bytes(1 << 20), 0)] * 60, magic=0)
+    one = encode_set([(None, b"v", 0)], magic=0)
+    packed = [(codec, compress(codec, data, magic=0)) for codec, data in ((Codec.GZIP, zeros), (Codec.SNAPPY, one))]
+    both = b"".join(encode_message(None, data, magic=0, codec=codec, timestamp=0) for codec, data in packed)
+    scene = Scene(unpacked_bytes_max=64 << 20)
+    scene.produce([(number, both) for number in range(12)] + [(12, SET)])
+    assert 10 << 20 < scene.machine.buffered_bytes <= RAISED_BYTES_MIN + BYTES_AT_ONCE
+    while not scene.machine.is_idle:
+        for sent in scene.take(SendProduce):
+            scene.reply(sent, *((one.partition, NONE, one.partition) for one in request_of(sent).partitions))
+
+    codes = [code for code, _ in scene.answer().values()]
+    fitting = codes.index(TOO_LARGE)
+    assert codes == [NONE] * fitting + [TOO_LARGE] * (12 - fitting) + [NONE]
+
+
 def test_two_sets_of_one_partition_are_both_sent() -> None:
     scene = Scene()
     one = b"".join(encode_request(2, -1, TIMEOUT_MS, [(TOPIC, 0, SET)]))
@@ -524,6 +544,19 @@ def test_a_set_that_is_in_the_log_in_part_is_not_reported_as_absent() -> None:
     assert scene.answer() == {(TOPIC, 0): (TIMED_OUT, -1)}
 
 
+@pytest.mark.parametrize(
+    ("code", "expected"), [(INVALID_RECORD, ErrorCode.UNKNOWN_SERVER_ERROR), (TOO_LARGE, TOO_LARGE), (32, 32)]
+)
+def test_a_set_in_the_log_in_part_gets_no_code_that_clients_retry(code: int, expected: int) -> None:
+    scene = Scene()
+    scene.shared.limits.refused(TOPIC, BATCH_BYTES_MIN)
+    scene.produce([(0, encode_set([(None, b"x" * 400, 1)] * 2, magic=1))])
+    scene.reply(scene.sent(), (0, NONE, 7))
+    scene.reply(scene.sent(), (0, code, -1))
+
+    assert scene.answer() == {(TOPIC, 0): (expected, -1)}
+
+
 # ---------------------------------------------------------------------- refusals
 @pytest.mark.parametrize(("code", "expected"), [(INVALID_RECORD, CORRUPT), (29, 29), (32, 32), (TOO_LARGE, TOO_LARGE)])
 def test_a_refusal_goes_to_its_set_alone_and_leaves_no_gap(code: int, expected: int) -> None:
@@ -622,6 +655,35 @@ def test_a_fenced_id_is_used_no_more() -> None:
     assert scene.shared.pool.known == 1
 
 
+def test_a_batch_that_may_be_in_the_log_is_not_written_under_another_id() -> None:
+    scene = Scene()
+    scene.produce([(0, SET), (1, SET)])
+    scene.reply(scene.sent(), (1, NONE, 3))
+    scene.reply(scene.wait_until_sent(), (0, OLD_EPOCH, -1))
+
+    assert scene.answer() == {(TOPIC, 0): (TIMED_OUT, -1), (TOPIC, 1): (NONE, 3)}
+    assert scene.shared.pool.known == 0
+
+
+def test_a_batch_whose_answer_is_overdue_once_its_id_is_fenced_has_an_unknown_outcome() -> None:
+    scene = Scene()
+    scene.produce([(0, encode_set([(None, bytes(3 << 20), 5)], magic=1)), (1, SET)])
+    _, small = sorted(scene.take(SendProduce), key=lambda one: request_of(one).partitions[0].partition)
+    scene.now = 1.0
+    scene.reply(small, (1, OLD_EPOCH, -1))
+    assert not scene.take(AskProducerId)
+    while not scene.machine.is_idle:
+        for sent in scene.take(SendProduce):
+            assert [one.partition for one in request_of(sent).partitions] == [1]
+            assert numbers_of(sent) == (102, 0, 0)
+            scene.reply(sent, (1, NONE, 9))
+        if not scene.machine.is_idle:
+            scene.wait()
+
+    assert scene.now < DEADLINE
+    assert scene.answer() == {(TOPIC, 0): (TIMED_OUT, -1), (TOPIC, 1): (NONE, 9)}
+
+
 def test_a_broker_that_takes_no_sequence_ends_the_request() -> None:
     scene = Scene()
     scene.produce()
@@ -698,10 +760,11 @@ def test_a_broker_that_gives_no_id_at_all_refuses_the_request(code: int, expecte
     assert scene.shared.pool.known == 0
 
 
-def test_a_broker_that_gives_an_id_below_0_refuses_the_request() -> None:
+@pytest.mark.parametrize(("number", "epoch"), [(-1, -1), (5, -1), (-1, 0)])
+def test_a_broker_that_gives_an_id_or_epoch_below_0_refuses_the_request(number: int, epoch: int) -> None:
     scene = Scene(gives_ids=False)
     scene.produce()
-    scene.do(scene.machine.answered_id(_GIVEN_ID.pack(0, 0, -1, -1), scene.now))
+    scene.do(scene.machine.answered_id(_GIVEN_ID.pack(0, 0, number, epoch), scene.now))
 
     assert scene.code() == ErrorCode.UNKNOWN_SERVER_ERROR
 
@@ -777,6 +840,58 @@ def test_a_client_does_not_wait_longer_than_its_own_request_allows() -> None:
     assert new.code() == NOT_LEADER
 
 
+def test_a_batch_of_a_client_that_has_left_is_not_written_if_it_is_absent() -> None:
+    shared = Shared()
+    old, new = Scene(shared), Scene(shared)
+    old.produce()
+    old.reply(old.sent(), (0, NONE, 1))
+    old.answer()
+    old.produce()
+    sent = old.sent()
+    old.do(old.machine.left(old.now))
+    new.produce()
+    old.reply(sent, (0, GAP, -1))
+    assert old.machine.is_idle
+    assert not old.take(SendProduce)
+    assert new.is_woken
+    new.do(new.machine.woken(new.now))
+
+    assert numbers_of(new.sent()) == (101, 1, 0)
+
+
+def test_what_wants_no_answer_is_sent_after_its_client_has_left_once_an_earlier_connection_has_its_outcome() -> None:
+    shared = Shared()
+    first, second = Scene(shared), Scene(shared)
+    first.produce()
+    sent = first.sent()
+    first.do(first.machine.left(first.now))
+    second.produce(acks=0)
+    second.do(second.machine.left(second.now))
+    assert not second.take(SendProduce)
+    first.reply(sent, (0, NONE, 1))
+    assert second.is_woken
+    second.do(second.machine.woken(second.now))
+
+    assert numbers_of(second.sent()) == (101, 0, 2)
+
+
+def test_who_waits_for_an_earlier_connection_takes_no_turn_of_those_that_wait_for_an_id() -> None:
+    shared = Shared(ids_max=1)
+    owner, waiting, last = Scene(shared, client="a"), Scene(shared, client="b"), Scene(shared, client="c")
+    earlier = Scene(shared, client="b", runs_steps=False)
+    earlier.produce(acks=0)
+    owner.produce()
+    waiting.produce()
+    last.produce()
+    earlier.do(earlier.machine.left(earlier.now))
+    owner.reply(owner.sent(), (0, NONE, 1))
+    assert waiting.is_woken
+    waiting.do(waiting.machine.woken(waiting.now))
+    assert not waiting.take(SendProduce)
+
+    assert last.is_woken
+
+
 def test_of_a_client_that_has_left_nothing_more_is_begun() -> None:
     scene = Scene()
     scene.shared.limits.refused(TOPIC, BATCH_BYTES_MIN)
@@ -819,7 +934,7 @@ def test_what_a_client_has_out_is_sent_again_after_it_has_left() -> None:
     first = old.sent()
     old.do(old.machine.left(old.now))
     old.lose()
-    assert shared.departed.has_open(ClientIdentity("10.0.0.1", "old"))
+    assert shared.departed.has_open_before(ClientIdentity("10.0.0.1", "old"), new.machine)
     again = old.wait_until_sent()
     assert numbers_of(again) == numbers_of(first)
     while not old.machine.is_idle:
@@ -837,7 +952,7 @@ def test_a_client_that_leaves_before_anything_was_sent_ends_at_once(is_known: bo
 
     assert scene.machine.is_idle
     assert scene.shared.pool.known == 0
-    assert not scene.shared.departed.has_open(ClientIdentity("10.0.0.1", "old"))
+    assert not scene.shared.departed.are_open
 
 
 # ---------------------------------------------------------------------- what comes too late

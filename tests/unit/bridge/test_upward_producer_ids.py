@@ -90,7 +90,6 @@ def test_an_unfinished_id_is_kept_for_the_client_and_partition() -> None:
     other = scene.lend(B, P)
     assert other.number != 1
     scene.pool.give_back(other)
-    assert scene.lend(A, Q).number == other.number
     mine = scene.lend(A, P)
     assert mine.number == 1
 
@@ -110,6 +109,18 @@ def test_a_client_waits_for_its_unfinished_id_while_another_request_has_it() -> 
 
     assert scene.woken == [A]
     assert scene.lend(A, P).number == 1
+
+
+def test_a_client_with_something_unfinished_keeps_its_id_for_other_partitions() -> None:
+    scene = Scene()
+    other = scene.lend(B, Q)
+    scene.pool.give_back(scene.lend(A, P), unfinished=[P])
+    scene.pool.give_back(other, [Q])
+    lent = scene.lend(A, Q, preferred=other.number)
+    assert lent.producer_id == ProducerId(2, 1)
+    scene.pool.give_back(lent, unfinished=[Q])
+
+    assert scene.pool.lend(A, [P, Q]) is lent, "both late batches have it"
 
 
 def test_where_ids_run_short_an_unfinished_one_is_lent_to_others_in_its_next_epoch() -> None:
