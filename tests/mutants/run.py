@@ -26,13 +26,15 @@ from typing import Any
 
 import pytest
 from mutants.mutant import Mutant
-from mutants.table import MUTANTS
+from mutants.old_clients import OLD_CLIENTS
+from mutants.table import MUTANTS as OF_RULES
 
 from runs.results import append_result
 from testkit.virtual.mutant import ORIGINAL, patch_in_place, patched_package
 
 TESTS = Path(__file__).resolve().parents[1]
 SURVIVES, UNUSABLE = 1, 2
+MUTANTS = (*OF_RULES, *OLD_CLIENTS)
 VIOLATION_CHARACTERS = 100
 TEST_SECONDS_MAX = 120
 _UNUSED = ("cacheprovider", "unraisableexception", "threadexception", "faulthandler")
@@ -222,7 +224,7 @@ def main() -> int:
         else:
             how = "dies of its scene" if found["killed"] else "SURVIVES"
             alive |= set() if found["killed"] else {mutant.name}
-        print(f"{mutant.name:40} R{mutant.number:<3} {how:18} {found.get('error') or found['killed']}", flush=True)
+        print(f"{mutant.name:40} {mutant.whose:4} {how:18} {found.get('error') or found['killed']}", flush=True)
     dead, seconds = len(chosen) - len(errors | alive), round(time.monotonic() - started)
     by_worlds = sum(map(bool, first_seeds.values()))
     print(

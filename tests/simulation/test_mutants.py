@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from mutants.old_clients import OLD_CLIENTS
 from mutants.run import SURVIVES, TESTS
 from mutants.table import BY_HAND, MUTANTS
 from simulation.cases import run_case
@@ -25,13 +26,13 @@ NOTHING = Patch("proxy.flow.outcome", "classify", "base_offset >= 0", "base_offs
 
 def test_every_rule_has_a_mutant_and_there_are_not_too_many() -> None:
     assert {one.number for one in MUTANTS} == RULES
-    assert len({one.name for one in MUTANTS}) == len(MUTANTS)
+    assert len({one.name for one in (*MUTANTS, *OLD_CLIENTS)}) == len(MUTANTS) + len(OLD_CLIENTS)
     assert len(BY_HAND) <= MUTANTS_MAX
 
 
 def test_every_patch_fits_the_source() -> None:
     stale = []
-    for one in MUTANTS:
+    for one in (*MUTANTS, *OLD_CLIENTS):
         for patch in one.patches:
             path = ROOT / (patch.module.replace(".", "/") + ".py")
             try:

@@ -93,6 +93,7 @@ class Client:
 
 def asked_of(sent: Any) -> list[tuple[int, int, int]]:
     """(partition, offset, limit) in the order in which the broker is asked."""
+    assert not isinstance(sent, dict), "the client is answered"
     return [
         (one.partition, one.fetch_offset, one.partition_max_bytes) for topic in sent.topics for one in topic.partitions
     ]

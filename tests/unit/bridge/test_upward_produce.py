@@ -109,8 +109,9 @@ class Scene:
 
     def answer(self, version: int = 2) -> Answers:
         """Code and base offset by partition, of the answer that is due."""
-        (effect,) = self.take(AnswerClient)
+        effects = self.take(AnswerClient)
         assert self.machine.is_idle
+        (effect,) = effects
         answers, _ = parse_response(effect.body, 0, version)
         return {(one.topic, one.partition): (one.error_code, one.base_offset) for one in answers}
 
@@ -136,8 +137,9 @@ class Scene:
         return found
 
     def sent(self) -> SendProduce:
-        (effect,) = self.take(SendProduce)
-        return effect
+        effects = self.take(SendProduce)
+        assert len(effects) == 1
+        return effects[0]
 
     def reply(self, asked: SendProduce, *answers: tuple[int, int, int], throttle_ms: int = 0) -> None:
         """Answer with (partition, code, base offset)."""
@@ -698,9 +700,12 @@ def test_a_broker_that_takes_no_sequence_ends_the_request() -> None:
 CODES = range(-1, 150)
 
 
+@pytest.mark.parametrize("base_offset", [-1, 0])
 @pytest.mark.parametrize("is_doubtful", [False, True])
 @pytest.mark.parametrize("code", CODES)
-def test_whatever_the_broker_answers_the_client_knows_the_code_in_time(code: int, is_doubtful: bool) -> None:
+def test_whatever_the_broker_answers_the_client_knows_the_code_in_time(
+    code: int, is_doubtful: bool, base_offset: int
+) -> None:
     scene = Scene()
     scene.produce([(0, SET), (1, SET)])
     if is_doubtful:
@@ -708,7 +713,7 @@ def test_whatever_the_broker_answers_the_client_knows_the_code_in_time(code: int
     while not scene.machine.is_idle:
         for sent in scene.take(SendProduce):
             parts = [one.partition for one in request_of(sent).partitions]
-            scene.reply(sent, *((one, code if one == 0 else NONE, one) for one in parts))
+            scene.reply(sent, *((one, NONE, 5) if one else (0, code, base_offset) for one in parts))
         scene.take(AskLeaders)
         if not scene.machine.is_idle:
             scene.wait()

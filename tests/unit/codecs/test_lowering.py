@@ -333,6 +333,7 @@ def test_a_large_record_is_whole_whatever_the_limit(codec: Codec, append_time: i
     large = StoredRecord(1, key=b"k" * (STEP_BYTES + 5), value=bytes(5 * STEP_BYTES // 2))
     data = stored_batch([StoredRecord(0), large, StoredRecord(2)], codec=codec, append_time=append_time)
     _, found = lowered(data, 1, bytes_max=1_000)
+    assert found
     one = next(one for one in (*found, *found[0].inner) if one.offset == 1 and one.value)
     assert (one.key, one.value) == (large.key, large.value)
     assert one.timestamp == (FIRST_TIMESTAMP if append_time is None else APPEND_TIME)
