@@ -33,7 +33,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native old-clients old-clients-faults matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native old-clients old-clients-faults old-differences matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -109,6 +109,9 @@ matrix: uv  ## every client at every broker under faults, and in a group; goes o
 
 old-clients: uv  ## every old client in front of Kafka 4, in groups and alone; goes on where it was: make old-clients [OLD_CLIENTS_ARGS="--clients java-0.9.0.1"]
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.old_clients $(OLD_CLIENTS_ARGS)
+
+old-differences: uv  ## random scripts of old requests at a 3.9.1, and through the proxy to a 4.3.1; SEEDS=100; benchmarks/results/old_differences.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.old_differences --seeds $(or $(SEEDS),100)
 
 cluster-changes: uv  ## seven clients while leaders, brokers, replicas, controller, partitions and topics change; benchmarks/results/cluster_changes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.cluster_changes $(CHANGES_ARGS)
