@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from idemproxy.demo.jars import cache_lock
+from testkit.real.machine.debian_packages import unpacked
 from testkit.real.machine.pinned_packages import ROOT, PackagesUnavailable, folder_with
 
 _SOURCES = Path(__file__).parent / "programs"
@@ -119,6 +120,15 @@ def compiled_node_command(client: str, role: str) -> list[str]:
     files = [_SOURCES / "node" / "program.js", *sorted((_SOURCES / "node_compiled").iterdir())]
     folder = _with_packages(files, [node, npm], compiles=True)
     return [node, os.fspath(folder / f"{client}_{role}.js")]
+
+
+def lua_nginx_folder() -> Path:
+    """Return the folder with an nginx that has Lua and lua-resty-kafka, as Debian 12 packs them."""
+    names = ("nginx", "libnginx-mod-http-ndk", "libnginx-mod-http-lua", "libluajit2-5.1-2", "libpcre3")
+    folder = unpacked("lua-nginx", [*names, "lua-resty-core", "lua-resty-lrucache", "lua-nginx-kafka"])
+    if folder is None:
+        raise ClientUnavailable("it is taken from Debian's packages: lua-nginx-kafka, and what that needs")
+    return folder
 
 
 def find_kcat() -> None:

@@ -16,6 +16,7 @@ from testkit.real.machine import pinned_packages
 
 from . import foreign_clients, java_clients
 from .java_clients import JavaProgram as ClientProgram
+from .programs import lua_nginx_producer
 from .programs.librdkafka_calls import LIBRARY_VARIABLE
 
 Reading = Literal["group", "simple", "times"]
@@ -198,6 +199,12 @@ def _old_python(library: str, *packages: str) -> Callable[[Role], Command]:
     return command
 
 
+def _lua(role: Role) -> Command:
+    plain = _module("lua_nginx")(role)
+    folder = os.fspath(foreign_clients.lua_nginx_folder())
+    return Command(plain.words, {**plain.environment, lua_nginx_producer.FOLDER_VARIABLE: folder})
+
+
 def _node(client: str) -> Callable[[Role], Command]:
     def command(role: Role) -> Command:
         return Command(tuple(foreign_clients.old_node_command(client, role)), {})
@@ -302,8 +309,11 @@ KAFKA_NODE = OldConfiguration(
 )
 NO_KAFKA = OldConfiguration("no-kafka-3.4.3", ("none", "gzip"), ALL_READINGS, _node("no-kafka"))
 KAFKAJS = OldConfiguration("kafkajs-1.0.1", ("none", "gzip"), ("group",), _node("kafkajs"))
+LUA = OldConfiguration("lua-resty-kafka-0.07", ("none",), (), _lua, {"api_version": 0, "acks": 1}, reads_zstd=False)
+LUA_1 = replace(LUA, name="lua-resty-kafka-0.07@1", settings={"api_version": 1, "acks": -1})
+LUA_2 = replace(LUA, name="lua-resty-kafka-0.07@2", settings={"api_version": 2, "acks": 1})
 
-WITHOUT_COMPILER = (JAVA_0_9, JAVA_0_10_2, KAFKA_PYTHON_0_10, RDKAFKA_0_11_AS_0_9)
+WITHOUT_COMPILER = (JAVA_0_9, JAVA_0_10_2, KAFKA_PYTHON_0_10, RDKAFKA_0_11_AS_0_9, LUA, LUA_2)
 """These need little time, too."""
 CONFIGURATIONS: Mapping[str, OldConfiguration] = {
     one.name: one
@@ -315,5 +325,6 @@ CONFIGURATIONS: Mapping[str, OldConfiguration] = {
         *(KAFKA_PYTHON_0_9_5, KAFKA_PYTHON_1_0_2, PYKAFKA),
         *(KAFKA_NODE, NO_KAFKA, KAFKAJS),
         *(SCALA_0_8, SCALA_0_9),
+        *(LUA, LUA_1, LUA_2),
     )
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,13 +18,11 @@ from typing import Any
 import yaml
 
 from idemproxy.demo.child_processes import ChildProcesses
-from idemproxy.demo.jars import cache_lock
 from idemproxy.demo.ports import HOST, free_ports
 from testkit.real.proxies.proxy_process import wait_until
 
-from .pinned_packages import ROOT
+from .debian_packages import unpacked
 
-_UNPACKED = ROOT / ".cache" / "prometheus-debian"
 _ANSWER_SECONDS_MAX = 60.0
 
 
@@ -37,31 +34,10 @@ def prometheus_program(name: str) -> Path:
     """Return the path of ``prometheus`` or ``promtool``."""
     if (installed := shutil.which(name)) is not None:
         return Path(installed)
-    program = _UNPACKED / "usr" / "bin" / name
-    with cache_lock("prometheus-debian"):
-        if not program.exists():
-            _unpack_debians()
-    if not program.exists():
+    folder = unpacked("prometheus", ["prometheus"])
+    if folder is None:
         raise PrometheusUnavailable(f"{name} is missing: put one on the PATH, or take Debian's package prometheus")
-    return program
-
-
-def _unpack_debians() -> None:
-    folder = _UNPACKED.with_name(f"prometheus-debian.{os.getpid()}")
-    folder.mkdir(parents=True)
-    download = ["apt-get", "--quiet", "download", "prometheus"]
-    for command in (download, ["apt-get", "--quiet", "update"], download):
-        if list(folder.glob("*.deb")) or shutil.which("apt-get") is None:
-            break
-        subprocess.run(command, cwd=folder, capture_output=True, timeout=300, check=False)
-    for package in folder.glob("*.deb"):
-        subprocess.run(["dpkg-deb", "--extract", package, folder], check=True, timeout=120)
-        package.unlink()
-    if not (folder / "usr" / "bin").exists():
-        shutil.rmtree(folder)
-        return
-    shutil.rmtree(_UNPACKED, ignore_errors=True)
-    folder.rename(_UNPACKED)
+    return folder / "usr" / "bin" / name
 
 
 class Prometheus:
