@@ -27,7 +27,7 @@ from .raw_client import RawClient
 STEPS: Final = 60
 SMALL_BYTES: Final = 2_000
 """max.message.bytes of one topic."""
-ODD_PARTITIONS: Final = 40
+ODD_PARTITIONS: Final = 12
 HOUR_MS: Final = 3_600_000
 _NOT_COMPARED: Final = frozenset(
     {"throttle_time_ms", "host", "port", "client_host", "log_dir", "partition_size", "member_id", "leader"}
@@ -216,7 +216,7 @@ class OldScript:
         }
         self.read_back = [(self.times, 0), (self.times, 1), (self.append, 0), (self.compact, 0)]
         self._random = Random(seed)
-        self._odd = self._small = 0
+        self._odd = 0
         self._made: list[str] = []
 
     def run(self, side: Side, steps: int = STEPS) -> None:
@@ -302,6 +302,8 @@ class OldScript:
 
     def _produce_odd(self, side: Side) -> None:
         """What one side may refuse; nobody reads these partitions."""
+        if self._odd == ODD_PARTITIONS:
+            return
         dice = self._random
         version = dice.randrange(3)
         magic = int(version == 2)
@@ -322,8 +324,8 @@ class OldScript:
         topic, data = odd[label]
         if label == "produce two hours ahead":
             version = 2
-        number = self._odd = self._odd + 1
-        self._write(side, label, [(topic, number % ODD_PARTITIONS, data)], version, dice.choice((-1, 1)))
+        self._write(side, label, [(topic, self._odd, data)], version, dice.choice((-1, 1)))
+        self._odd += 1
 
     def _produce_refused(self, side: Side) -> None:
         """What both refuse, and nothing is stored of it."""
