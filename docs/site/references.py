@@ -265,6 +265,30 @@ def releases() -> str:
     return (ROOT / "CHANGELOG.md").read_text().partition("\n## ")[2].join(("## ", ""))
 
 
+# ---------------------------------------------------------------------- old clients
+_OLD_CLIENTS: Final = ROOT / "benchmarks" / "results" / "old_clients.jsonl"
+_PARTS: Final = re.compile(r"(\d+)")
+_READINGS: Final = {"group, start 2": "in a group", "simple": "alone", "times": "by time"}
+
+
+def old_clients() -> str:
+    """The clients that were tried in front of Kafka 4, of the last run of each that came out as it should."""
+    found: dict[str, Mapping[str, Any]] = {}
+    for line in map(json.loads, _OLD_CLIENTS.read_text().splitlines()):
+        if not line["complaints"] and "not_run" not in line:
+            found[line["client"]] = line
+    rows = ["| client | produces | reads | rewritten |", "| --- | --- | --- | --- |"]
+    for name, line in sorted(
+        found.items(), key=lambda one: [int(n) if n.isdigit() else n for n in _PARTS.split(one[0])]
+    ):
+        done = line["done"]
+        codecs = dict.fromkeys(one.removeprefix("produce ") for one in done if one.startswith("produce "))
+        readings = [shown for one, shown in _READINGS.items() if one in done]
+        cells = (name, ", ".join(codecs), ", ".join(readings) or "–", ", ".join(line["raised"]))
+        rows.append(f"| {' | '.join(cells)} |")
+    return "\n".join(rows)
+
+
 MAKERS: Final[Mapping[str, Callable[[], str]]] = {
     "settings": settings,
     "command-line": command_line,
@@ -272,6 +296,7 @@ MAKERS: Final[Mapping[str, Callable[[], str]]] = {
     "helm-values": helm_values,
     "client-api": client_api,
     "releases": releases,
+    "old-clients": old_clients,
 }
 
 

@@ -10,6 +10,7 @@ from idemproxy import client
 from idemproxy.proxy import limits
 from idemproxy.proxy.settings.load import schema
 from idemproxy.proxy.telemetry.metric_names import METRICS, SUPERVISOR_METRICS
+from testkit.real.clients.old_configurations import CONFIGURATIONS
 from testkit.style import anchors_of
 
 PAGES = Path(__file__).resolve().parents[3] / "docs/reference"
@@ -90,3 +91,15 @@ def test_every_limit_of_clients_is_on_the_page_with_its_value_and_setting() -> N
     settings = set(re.findall(r"\(`([\w.]+)`\)", built("limits.md")))
     fields = {f"limits.{field}" for field in schema()["$defs"]["LimitsSection"]["properties"]}
     assert fields - settings == {"limits.drain_seconds"}, "every setting stands next to the limit that is its default"
+
+
+def test_every_old_client_is_shown_as_its_last_run_came_out() -> None:
+    shown = {row.split(" | ")[0].removeprefix("| "): row for row in references.old_clients().splitlines()[2:]}
+    assert shown.keys() == CONFIGURATIONS.keys()
+    for name, configuration in CONFIGURATIONS.items():
+        _, produces, reads, _ = (cell.strip() for cell in shown[name].strip("| ").split(" | "))
+        assert set(produces.split(", ")) == set(configuration.codecs), name
+        wanted = {"group": "in a group", "simple": "alone", "times": "by time"}
+        assert reads == (", ".join(wanted[one] for one in configuration.readings) or "–"), name
+    page = (PAGES.parent / "how-to" / "old-clients.md").read_text()
+    assert references.old_clients() in references.with_references(page)

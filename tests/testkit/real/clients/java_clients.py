@@ -209,6 +209,27 @@ def start_scala_client(
     return JavaProgram(_start(children, directory, name, "ScalaClients", version, arguments, library=library), told)
 
 
+def start_zookeeper_reader(
+    children: ChildProcesses,
+    directory: Path,
+    *,
+    version: str,
+    zookeeper: str,
+    group: str,
+    topic: str,
+    records: int,
+    seconds_max: int,
+    name: str,
+    storage: str,
+) -> JavaProgram:
+    """The consumer that came with a broker of that version and finds brokers in ZooKeeper. ``storage``: of its offsets,
+    ``zookeeper`` or ``kafka``."""
+    told = directory / f"{name}.records"
+    arguments = [zookeeper, group, topic, str(records), str(seconds_max), str(told), storage]
+    library = broker_class_path(version)
+    return JavaProgram(_start(children, directory, name, "ZooKeeperReader", version, arguments, library=library), told)
+
+
 def compiled(program: str, version: str, library: str | None = None) -> Path:
     """Return the directory with the classes of one of our programs, compiled against a client version, or against the
     class path ``library``."""

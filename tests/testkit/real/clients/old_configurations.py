@@ -187,6 +187,10 @@ def _sarama(role: Role) -> Command:
     return Command(tuple(foreign_clients.old_go_command(role)), {})
 
 
+def _sarama_1_40(role: Role) -> Command:
+    return Command(tuple(foreign_clients.go_command("sarama", role, "old")), {})
+
+
 def _rust(role: Role) -> Command:
     return Command(tuple(foreign_clients.old_rust_command(role)), {})
 
@@ -278,6 +282,8 @@ RDKAFKA_0_11_AS_0_9 = _rdkafka(
 )
 RDKAFKA_0_11 = replace(_rdkafka("librdkafka-0.11.6", "0.11.6", ALL_READINGS), reads_zstd=False)
 RDKAFKA_1_0 = replace(_rdkafka("librdkafka-1.0.0", "1.0.0", ALL_READINGS), reads_zstd=False)
+RDKAFKA_1_4 = replace(_rdkafka("librdkafka-1.4.2", "1.4.2", ALL_READINGS), reads_zstd=False)
+RDKAFKA_1_7 = replace(_rdkafka("librdkafka-1.7.0", "1.7.0", ALL_READINGS), reads_zstd=False)
 
 RDKAFKA_0_9 = _rdkafka("librdkafka-0.9.5", "0.9.5", ("group", "simple"))
 RDKAFKA_0_9_ASKING = _rdkafka("librdkafka-0.9.5@api", "0.9.5", ("group", "simple"), api_version_request="true")
@@ -285,6 +291,13 @@ RDKAFKA_0_9_AS_0_8 = _rdkafka("librdkafka-0.9.5@0.8.2", "0.9.5", ("simple",), br
 SARAMA_0_8 = OldConfiguration("sarama-1.19@0.8.2", WITHOUT_LZ4, ALL_READINGS, _sarama, {"version": "0.8.2.0"})
 SARAMA_0_10 = OldConfiguration("sarama-1.19@0.10.2", ALL, ALL_READINGS, _sarama, {"version": "0.10.2.0"})
 SARAMA_1_0 = OldConfiguration("sarama-1.19@1.0", ALL, ALL_READINGS, _sarama, {"version": "1.0.0"}, reads_zstd=False)
+SARAMA_1_40 = OldConfiguration(
+    "sarama-1.40.0",
+    ALL,
+    ("group",),
+    _sarama_1_40,
+    producing={"idempotent": False, "request_seconds": 30, "records_at_once": 10},
+)
 RUST = OldConfiguration("rust-kafka-0.10", WITHOUT_LZ4, ("group", "simple"), _rust)
 KAFKA_PYTHON_0_9_5 = OldConfiguration(
     "kafka-python-0.9.5",
@@ -320,8 +333,9 @@ CONFIGURATIONS: Mapping[str, OldConfiguration] = {
     for one in (
         *(JAVA_0_8_2, JAVA_0_9, JAVA_0_10_0, JAVA_0_10_2),
         *(KAFKA_PYTHON_0_9, KAFKA_PYTHON_0_10),
-        *(RDKAFKA_0_11_AS_0_9, RDKAFKA_0_11, RDKAFKA_1_0, RDKAFKA_0_9, RDKAFKA_0_9_ASKING, RDKAFKA_0_9_AS_0_8),
-        *(SARAMA_0_8, SARAMA_0_10, SARAMA_1_0, RUST),
+        *(RDKAFKA_0_11_AS_0_9, RDKAFKA_0_11, RDKAFKA_1_0, RDKAFKA_1_4, RDKAFKA_1_7),
+        *(RDKAFKA_0_9, RDKAFKA_0_9_ASKING, RDKAFKA_0_9_AS_0_8),
+        *(SARAMA_0_8, SARAMA_0_10, SARAMA_1_0, SARAMA_1_40, RUST),
         *(KAFKA_PYTHON_0_9_5, KAFKA_PYTHON_1_0_2, PYKAFKA),
         *(KAFKA_NODE, NO_KAFKA, KAFKAJS),
         *(SCALA_0_8, SCALA_0_9),
