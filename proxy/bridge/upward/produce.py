@@ -2,7 +2,8 @@
 what arrived, and returns what to do (``produce_effects``).
 
 One request at a time, in the order in which they came, as a broker does. Its message sets become batches
-(``codecs/raising``) under a producer id that is lent for the request (``producer_ids``). The core of an idempotent
+(``codecs/raising``) under a producer id that is lent for the request (``producer_ids``); where earlier batches of the
+client may still arrive under several ids, under one after the other. The core of an idempotent
 producer (``producing/``) says what is sent again, where, and what an answer means. One batch of a partition is out at a
 time: so one that is refused leaves no gap before others, and the next one takes its sequence.
 
@@ -180,8 +181,10 @@ class RaisedProduce:
         """When ``woken`` is to be called; it changes with every call. None: no more."""
         self._client_version = 0
         self._sets: dict[Place, _Set] = {}
+        self._round: Sequence[_Set] = ()
+        """Sets that are written under the id that is lent now; mostly all."""
         self._to_begin: deque[_Set] = deque()
-        """Sets of which nothing is under way."""
+        """Those of them of which nothing is under way."""
         self._under_way: dict[Place, int] = {}
         """The bytes of the batch that is under way, by partition."""
         self._arrived_ms = 0
@@ -371,6 +374,8 @@ class RaisedProduce:
             return effects
         if self._core is not None:
             self._lose_silent(self._core, effects, now)
+            if self._is_round_over:
+                self._give_back()
         if self._core is None or self._renews:
             self._find_id(effects, now)
         if self._core is not None:
@@ -382,6 +387,19 @@ class RaisedProduce:
             return effects + self._ended(now)
         self._set_alarm(now)
         return effects
+
+    @property
+    def _is_round_over(self) -> bool:
+        """Have all sets of this round their outcomes, while others wait for another id?"""
+        return self._core is not None and not (self._renews or self._to_begin or self._sent) and self._core.is_idle
+
+    def _give_back(self) -> None:
+        """Leave the id to others."""
+        if self._lent is not None:
+            written = [one.place for one in self._round if one.is_appended and one.code == ErrorCode.NONE]
+            self._pool.give_back(self._lent, written, self._unfinished)
+        self._core = self._lent = None
+        self._unfinished, self._round = [], ()
 
     def _set_alarm(self, now: float) -> None:
         times = [self._deadline]
@@ -434,7 +452,8 @@ class RaisedProduce:
 
     def _begin_core(self, lent: LentId, now: float) -> None:
         left = self._deadline - now
-        sets = self._open_sets()
+        sets = [one for one in self._open_sets() if self._pool.may_write(lent, one.place)]
+        self._round = [*(one for one in self._round if one.code is not None), *sets]
         self._core = ProducerCore(lent.producer_id, {}, Timing(left, left), self._spread)
         self._core.cluster = Cluster({}, dict.fromkeys((one.place for one in sets), self._settings.broker), {}, {})
         self._preferred = lent.number
@@ -632,9 +651,7 @@ class RaisedProduce:
         self._departed.wait_no_more(self._client, self)
         if self._renews:
             self._renew()
-        if self._lent is not None:
-            written = [one.place for one in self._sets.values() if one.is_appended and one.code == ErrorCode.NONE]
-            self._pool.give_back(self._lent, written, self._unfinished)
+        self._give_back()
         if self._has_left:
             self._departed.end(self._client, self)
         effect = self._answer(self._request)

@@ -108,6 +108,11 @@ class ProducerIdPool:
             self._used[client.address] += 1
         return found
 
+    def may_write(self, lent: LentId, place: Place) -> bool:
+        """False: an earlier batch of this client may still arrive there under another id, and is refused only after a
+        later one under that id."""
+        return self._unfinished.get((lent.client, place), lent.number) == lent.number
+
     def ask_or_wait(
         self, client: ClientIdentity, places: Iterable[Place], who: object, wake: Callable[[], None]
     ) -> bool:

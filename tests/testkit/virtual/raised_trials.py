@@ -44,7 +44,16 @@ MUTANTS: Final[Mapping[str, Patch]] = {
         _IDS, "ProducerIdPool.begin_next_epoch", "lent.producer_id.epoch + 1", "lent.producer_id.epoch"
     ),
     "an unfinished id is not kept for its client": Patch(
-        _IDS, "ProducerIdPool._unfinished_of", "next((number for number in found if number is not None), None)", "None"
+        _PRODUCE,
+        "RaisedProduce._find_id",
+        "self._pool.lend(self._client, places, self._preferred)",
+        "self._pool.lend(self._client._replace(client_id=str(now)), places, self._preferred)",
+    ),
+    "a batch is written while an earlier one may arrive under another id": Patch(
+        _IDS,
+        "ProducerIdPool.may_write",
+        "self._unfinished.get((lent.client, place), lent.number) == lent.number",
+        "True",
     ),
     "a client that connects again does not wait": Patch(
         "proxy.bridge.upward.departed_clients",
@@ -61,8 +70,8 @@ MUTANTS: Final[Mapping[str, Patch]] = {
 
 @dataclass(frozen=True)
 class Kind:
-    """Of a world. ``late_ones_are_refused``: also what comes after its time comes in order, as requests have one
-    partition and there are ids enough. ``losses_are_possible``: elections lose what was acknowledged with acks 1."""
+    """Of a world. ``late_ones_are_refused``: also what comes after its time comes in order, as there are ids enough.
+    ``losses_are_possible``: elections lose what was acknowledged with acks 1."""
 
     name: str
     late_ones_are_refused: bool = False
@@ -80,9 +89,9 @@ class Kind:
             "departures": Mishaps(loss=0.4, departure=0.5),
             "lossy elections": Mishaps(loss=0.3, move=0.3, lossy_move=0.5),
         }[self.name]
-        one_at_a_time = {"ids_max": 50, "places_per_request": 1} if self.late_ones_are_refused else {}
+        more = {"ids_max": 50, "partitions": 3} if self.late_ones_are_refused else {}
         acks = (1, 1, -1) if self.losses_are_possible else (0, -1) if self.name == "without acks" else (-1,)
-        return RaisedWorld(Random(seed), mishaps, acks=acks, **one_at_a_time)
+        return RaisedWorld(Random(seed), mishaps, acks=acks, **more)
 
     def try_out(self, seed: int, steps: int = 600) -> None:
         """Raise AssertionError if something is wrong in this world."""

@@ -814,6 +814,31 @@ def test_after_an_unknown_outcome_the_connection_continues_in_the_next_epoch() -
     assert numbers_of(scene.sent()) == (101, 1, 0)
 
 
+def test_where_batches_may_arrive_under_two_ids_each_is_followed_under_its_own() -> None:
+    shared = Shared()
+    first, second, both = Scene(shared), Scene(shared), Scene(shared)
+    for number, scene in enumerate((first, second)):
+        scene.produce([(number, SET)])
+    for scene in (first, second):
+        while not scene.machine.is_idle:
+            scene.wait()
+        assert scene.code() == TIMED_OUT
+    both.produce([(0, SET), (1, SET), (2, SET)])
+    sent = both.sent()
+    assert [one.partition for one in request_of(sent).partitions] == [0, 2]
+    assert {numbers_of(sent, index) for index in (0, 1)} == {(101, 1, 0)}
+    both.reply(sent, (0, NONE, 5), (2, NONE, 6))
+    sent = both.sent()
+    assert [one.partition for one in request_of(sent).partitions] == [1]
+    assert numbers_of(sent) == (102, 1, 0)
+    both.reply(sent, (1, NONE, 7))
+
+    assert both.answer() == {(TOPIC, 0): (NONE, 5), (TOPIC, 1): (NONE, 7), (TOPIC, 2): (NONE, 6)}
+    both.produce([(0, SET), (1, SET)])
+    sent = both.sent()
+    assert [one.partition for one in request_of(sent).partitions] == [0, 1], "all of them have arrived by now"
+
+
 # ---------------------------------------------------------------------- clients that leave
 def test_a_client_that_connects_again_waits_for_the_outcome() -> None:
     shared = Shared()
