@@ -241,7 +241,8 @@ BY_HAND = (
         Patch(
             "proxy.producer.takeover",
             "Takeover._bound_of_rebuild",
-            "return bound",
+            "return bound_of(entry)",
+            "bound = bound_of(entry)\n"
             "newest = self._bounds.known.get((self._stream.topic, self._stream.partition))\n"
             "return bound if newest is None or newest[1].offset <= bound.offset else newest[1]\n",
         ),
