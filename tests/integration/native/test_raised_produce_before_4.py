@@ -63,10 +63,10 @@ def test_an_unfinished_id_continues_in_its_next_epoch_and_what_comes_late_is_ref
     ) as producer:
         first = encode_set([(None, b"first", TIMESTAMP)], magic=1)
         assert producer.produce_one("unfinished", first, version=2, timeout_ms=1_000).error_code == 7
-        lent = shared.pool.lend(producer.client, [Place("unfinished", 0)])
+        lent = shared.pools.by_name.lend(producer.client, [Place("unfinished", 0)])
         assert lent is not None
         assert lent.producer_id.epoch == 1
-        shared.pool.give_back(lent)
+        shared.pools.by_name.give_back(lent)
     with RaisedProducer({0: cluster.address(0)}, shared=shared, produce_version_max=PRODUCE_VERSION_MAX) as producer:
         second = encode_set([(None, b"second", TIMESTAMP)], magic=1)
         assert producer.produce_one("unfinished", second, version=2).error_code == 0

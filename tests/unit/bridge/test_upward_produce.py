@@ -25,7 +25,6 @@ from idemproxy.producing.cluster import Cluster
 from idemproxy.producing.numbered_batch import Place
 from idemproxy.proxy.bridge.upward.departed_clients import ClientIdentity, DepartedClients
 from idemproxy.proxy.bridge.upward.produce import (
-    PARTITIONS_MAX,
     RENEWALS_MAX,
     SETS_AT_ONCE,
     RaisedProduce,
@@ -42,7 +41,8 @@ from idemproxy.proxy.bridge.upward.produce_effects import (
     RunSteps,
     SendProduce,
 )
-from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool
+from idemproxy.proxy.bridge.upward.produce_formats import PARTITIONS_MAX
+from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool, ProducerIdPools
 from idemproxy.proxy.bridge.upward.topic_limits import BATCH_BYTES_MIN, TopicLimits
 
 HOME, OTHER = 3, 4
@@ -60,7 +60,8 @@ Answers = dict[tuple[str, int], tuple[int, int]]
 
 class Shared:
     def __init__(self, ids_max: int = 10) -> None:
-        self.pool = ProducerIdPool(ids_max)
+        self.pools = ProducerIdPools(ProducerIdPool(ids_max), ProducerIdPool(ids_max))
+        self.pool = self.pools.by_name
         self.departed = DepartedClients()
         self.limits = TopicLimits()
         self.last_id = 100
@@ -87,7 +88,7 @@ class Scene:
         self.machine = RaisedProduce(
             RaisedProduceSettings(HOME, version, 1 << 20),
             ClientIdentity("10.0.0.1", client),
-            self.shared.pool,
+            self.shared.pools,
             self.shared.departed,
             self.shared.limits,
             self._wake,
