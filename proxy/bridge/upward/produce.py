@@ -284,8 +284,8 @@ class RaisedProduce:
 
     def left(self, now: float) -> list[Effect]:
         """The client has closed its connection. A request without acks is finished: its client may end right after it.
-        Of any other one nothing more is begun; what is out gets an outcome. What waits to be begun: see
-        ``wants_no_answer``. There are no answers from now on."""
+        Of any other one nothing more is begun; what is out gets an outcome. Of what waits to be begun, requests without
+        acks still may be, others are dropped. There are no answers from now on."""
         self._has_left = True
         if self._request is None:
             return []
@@ -726,12 +726,6 @@ class RaisedProduce:
         else:
             one.batches, one.submitted = _Batches(pieces), None
             self._submit_next(one, now)
-
-
-def wants_no_answer(body: Buffer) -> bool:
-    """Has a request no acks, by the first bytes of its body, of version 0 to 2? Such requests are begun also after
-    their client has left; others are dropped then."""
-    return bytes(body[:2]) == b"\0\0"
 
 
 def _set_of(queued: QueuedBatch) -> _Set:

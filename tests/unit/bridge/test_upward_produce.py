@@ -29,7 +29,6 @@ from idemproxy.proxy.bridge.upward.produce import (
     SETS_AT_ONCE,
     RaisedProduce,
     RaisedProduceSettings,
-    wants_no_answer,
 )
 from idemproxy.proxy.bridge.upward.produce_effects import (
     AnswerClient,
@@ -802,15 +801,6 @@ def test_without_acks_all_is_sent_also_after_the_client_has_left() -> None:
     scene.produce(acks=0)
 
     assert scene.sent()
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize("acks", [0, 1, -1])
-def test_a_request_without_acks_shows_in_its_first_bytes(acks: int, version: int) -> None:
-    body = b"".join(encode_request(version, acks, 5, [(TOPIC, 0, SET)]))
-
-    assert wants_no_answer(body) is (acks == 0)
-    assert wants_no_answer(memoryview(body)) is (acks == 0)
 
 
 def test_what_a_client_has_out_is_sent_again_after_it_has_left() -> None:
