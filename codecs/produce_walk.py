@@ -33,6 +33,7 @@ _INT64: Final = Struct(">q")
 _TIMEOUT_BYTES: Final = 4
 _CODEC_AT: Final = 22
 _PRODUCER_ID_AT: Final = 43
+_Bytes = bytes | bytearray
 _NOT_WHOLE: Final = (IndexError, Truncated, error)
 
 
@@ -42,10 +43,14 @@ class Wanted(NamedTuple):
     producer_id: int
     header: bytes
 
-    def may_be_in(self, data: bytes, start: int, end: int) -> bool:
+    def may_be_in(self, data: _Bytes, start: int, end: int) -> bool:
         """Could it be among these bytes? A search costs less than a walk where they are few. Not for compressed
         records, in which no header is looked for."""
         return data.find(_INT64.pack(self.producer_id), start, end) >= 0 or data.find(self.header, start, end) >= 0
+
+
+_NO_ID: Final = Wanted(-1, b"\xff")
+"""No record header has such a name."""
 
 
 class Part(NamedTuple):
@@ -77,11 +82,11 @@ class ProduceWalk:
         self._arrived = 0
         self._at = 0
         """Where in the request the next step begins; it may not have arrived yet."""
-        self._kept = b""
+        self._kept: _Bytes = b""
         """What has arrived from there on, if that is too little for the step."""
         self._base = 0
         """Where in the request the data of the present call begin."""
-        self._step: Callable[[bytes, int], int] = self._begin
+        self._step: Callable[[_Bytes, int], int] = self._begin
         self._topic = b""
         self._topics = self._partitions = self._partition = self._end = self._headers = 0
 
@@ -90,7 +95,7 @@ class ProduceWalk:
         """Bytes of the request that have not arrived."""
         return self._size - self._arrived
 
-    def feed(self, data: bytes, start: int = 0) -> None:
+    def feed(self, data: _Bytes, start: int = 0) -> None:
         """Look at what has arrived since the last call: ``data`` from ``start`` on. Bytes after the end of the
         request may follow."""
         here = min(len(data) - start, self.left)
@@ -103,7 +108,7 @@ class ProduceWalk:
             self._walk(data)
         self.is_over = self.is_over or self._arrived == self._size
 
-    def _walk(self, data: bytes) -> None:
+    def _walk(self, data: _Bytes) -> None:
         base, arrived = self._base, self._arrived
         at = self._at - base
         try:
@@ -118,13 +123,13 @@ class ProduceWalk:
             self.is_over = True
 
     # ------------------------------------------------------------------ steps: each returns where the next one begins
-    def _begin(self, data: bytes, at: int) -> int:
+    def _begin(self, data: _Bytes, at: int) -> int:
         self._topics, at = self._count(data, at + _TIMEOUT_BYTES)
         self._step = self._begin_topic
         self.is_over = not 0 < self._topics <= PARTITIONS_MAX
         return at
 
-    def _begin_topic(self, data: bytes, at: int) -> int:
+    def _begin_topic(self, data: _Bytes, at: int) -> int:
         if self._version >= _TOPIC_IDS_FROM:
             length = _UUID_BYTES
         elif self._is_flexible:
@@ -137,12 +142,12 @@ class ProduceWalk:
             raise Malformed(f"topic at {at}: length {length}")
         behind = at + length
         self._partitions, next_at = self._count(data, behind)  # whole if that is
-        self._topic = data[at:behind]
+        self._topic = bytes(data[at:behind])
         self.is_over = self._partitions + len(self.parts) > PARTITIONS_MAX
         self._step = self._begin_partition if self._partitions > 0 else self._end_topic
         return next_at
 
-    def _begin_partition(self, data: bytes, at: int) -> int:
+    def _begin_partition(self, data: _Bytes, at: int) -> int:
         if self._is_flexible:
             (self._partition,) = _INT32.unpack_from(data, at)
             length, at = read_unsigned_varint(data, at + _INT32.size)
@@ -163,7 +168,7 @@ class ProduceWalk:
         self._step = self._begin_record
         return at + BATCH_OVERHEAD_BYTES
 
-    def _begin_record(self, data: bytes, at: int) -> int:
+    def _begin_record(self, data: _Bytes, at: int) -> int:
         _, at = read_varlong(data, at)
         _, at = read_varlong(data, at + 1)
         _, at = read_varlong(data, at)
@@ -171,17 +176,17 @@ class ProduceWalk:
         self._step = self._pass_value
         return self._inside(at + max(length, 0))
 
-    def _pass_value(self, data: bytes, at: int) -> int:
+    def _pass_value(self, data: _Bytes, at: int) -> int:
         length, at = read_varlong(data, at)
         self._step = self._count_headers
         return self._inside(at + max(length, 0))
 
-    def _count_headers(self, data: bytes, at: int) -> int:
+    def _count_headers(self, data: _Bytes, at: int) -> int:
         count, at = read_varlong(data, at)
         self._headers = min(count, HEADERS_MAX)
         return self._go_to_header(at)
 
-    def _read_header(self, data: bytes, at: int) -> int:
+    def _read_header(self, data: _Bytes, at: int) -> int:
         length, at = read_varlong(data, at)
         name = data[at : at + max(length, 0)]
         size, at = read_varlong(data, at + max(length, 0))
@@ -206,7 +211,7 @@ class ProduceWalk:
             return at
         return self._behind_partition(at)
 
-    def _pass_tags(self, data: bytes, at: int) -> int:
+    def _pass_tags(self, data: _Bytes, at: int) -> int:
         return self._behind_partition(skip_tagged_fields(data, at))
 
     def _behind_partition(self, at: int) -> int:
@@ -218,7 +223,7 @@ class ProduceWalk:
             self._next_topic()
         return at
 
-    def _end_topic(self, data: bytes, at: int) -> int:
+    def _end_topic(self, data: _Bytes, at: int) -> int:
         if self._is_flexible:
             at = skip_tagged_fields(data, at)
         self._next_topic()
@@ -236,10 +241,20 @@ class ProduceWalk:
             raise Malformed(f"record at {at}: it ends after its batch")
         return at
 
-    def _count(self, data: bytes, at: int) -> tuple[int, int]:
+    def _count(self, data: _Bytes, at: int) -> tuple[int, int]:
         """Return the length of an array, and where it begins."""
         if self._is_flexible:
             count, at = read_unsigned_varint(data, at)
             return count - 1, at
         (count,) = _INT32.unpack_from(data, at)
         return count, at + _INT32.size
+
+
+def begins_without_id(data: _Bytes, at: int, end: int, version: int) -> bool | None:
+    """Has the first batch of a request no producer id? ``at``: where its acks end, ``end``: where it does. None: too
+    little of it has arrived."""
+    walk = ProduceWalk(version, end - at, _NO_ID)
+    walk.feed(data, at)
+    if walk.parts:
+        return walk.parts[0].is_wanted
+    return False if walk.is_over else None

@@ -6,6 +6,7 @@ effects in ``perform.py``. Decides nothing about a batch."""
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import starmap
@@ -96,6 +97,8 @@ class Engine:
     """Partitions and replicas of topics that are created with -1."""
     old_client_settings = OldClientSettings()
     """What is done for clients of versions that Kafka 4 lacks."""
+    upstream_idempotence: re.Pattern[str] | None = None
+    """Client ids of producers whose batches without a producer id get one; None: nobody's do."""
     conditional_topics = ConditionalTopics()
     """The topics that take only conditional publishes. Set before clients come."""
 

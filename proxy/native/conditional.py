@@ -29,7 +29,7 @@ _COME_AGAIN: Final = answers.held_back("another batch of the request was publish
 """For the others of its request."""
 
 
-def walk_through(data: bytes, at: int, end: int, version: int) -> ProduceWalk | None:
+def walk_through(data: bytes | bytearray, at: int, end: int, version: int) -> ProduceWalk | None:
     """Look for conditional batches in a request whose acks end at ``at`` in ``data`` and that ends at ``end``, of which
     the rest may be still to come. None: there is certainly none."""
     is_small = end <= len(data) and end - at <= limits.SEARCHED_REQUEST_BYTES_MAX

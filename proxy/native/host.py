@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from re import Pattern
 from typing import Protocol
 
 from ..broker.topology import Topology
@@ -23,6 +24,11 @@ class NativeHost(SessionHost, Protocol):
 
     @property
     def old_client_settings(self) -> OldClientSettings: ...
+
+    @property
+    def upstream_idempotence(self) -> Pattern[str] | None:
+        """The client ids of those whose batches without a producer id get one; None: nobody's do."""
+        ...
 
     @property
     def old_producers(self) -> OldProducers: ...

@@ -1,5 +1,5 @@
-"""What the old clients of one process share: producer ids, what departed clients have left, limits of topics, and what
-their positions may take. No logic."""
+"""What old clients and clients without idempotence share in one process: producer ids, what departed clients have left,
+limits of topics, and what their positions may take. No logic."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..bridge.upward.departed_clients import DepartedClients
 from ..bridge.upward.positions import PositionsBudget
-from ..bridge.upward.producer_ids import ProducerIdPool
+from ..bridge.upward.producer_ids import ProducerIdPool, ProducerIdPools
 from ..bridge.upward.topic_limits import TopicLimits
 
 
@@ -15,7 +15,7 @@ class OldProducers:
     """``wall_clock_ms``: the time of arrival that their records get."""
 
     def __init__(self, wall_clock_ms: Callable[[], int]) -> None:
-        self.pool = ProducerIdPool()
+        self.pools = ProducerIdPools(ProducerIdPool(), ProducerIdPool())
         self.departed = DepartedClients()
         self.limits = TopicLimits()
         self.positions = PositionsBudget()

@@ -14,12 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, assert_never
+from uuid import UUID
 
 from ...codecs import messages
 from ...codecs.errors import WireError
 from ...codecs.framing import frame
 from ...codecs.headers import RequestHeader, encode_response_header
-from ...producing.cluster import Cluster, cluster_of, metadata_fields
+from ...producing.cluster import cluster_of, metadata_fields
 from ...reactor import Buffer, Reactor, Timer, Wire
 from .. import limits
 from ..admission.long_work import Done
@@ -44,6 +45,8 @@ from .host import NativeHost
 from .upstream import NativeUpstream
 
 _METADATA_VERSION: Final = 4
+_METADATA_BY_ID_VERSION: Final = 12
+"""The first one that asks for topics by their ids. Brokers that take these in a Produce (13) have it."""
 
 
 class _Connection(Pipe):
@@ -91,7 +94,7 @@ class ProducingClient:
             host.old_client_settings.timestamps == "missing",
         )
         client = ClientIdentity(shell.address, client_id, shell.principal_name or None)
-        self._machine = RaisedProduce(settings, client, shared.pool, shared.departed, shared.limits, self._wake)
+        self._machine = RaisedProduce(settings, client, shared.pools, shared.departed, shared.limits, self._wake)
         self._connections: dict[int, _Connection] = {}
         self._asked_for_leaders: set[int] = set()
         """Brokers that have not answered who leads."""
@@ -215,7 +218,7 @@ class ProducingClient:
                     return
                 connection.request(ApiKey.INIT_PRODUCER_ID, effect.api_version, (effect.body,), self._got_id)
             case AskLeaders():
-                self._ask_leaders(effect.topics)
+                self._ask_leaders(effect.topics, effect.are_ids)
             case DisconnectBroker():
                 self._disconnect(effect.broker)
             case AnswerClient():
@@ -245,7 +248,7 @@ class ProducingClient:
     def _got_id(self, body: memoryview) -> None:
         self._do(self._machine.answered_id(body, self._reactor.now()))
 
-    def _ask_leaders(self, topics: Sequence[str]) -> None:
+    def _ask_leaders(self, topics: Sequence[str], are_ids: bool) -> None:
         broker = self._broker
         if self._to_brokers is not None and not broker.is_ready:
             broker = next((one for one in self._host.topology.brokers if one.is_ready), broker)
@@ -253,19 +256,26 @@ class ProducingClient:
         if connection is None:
             self._do(self._machine.not_learned(self._reactor.now()))
             return
-        body = messages.encode_request(ApiKey.METADATA, _METADATA_VERSION, **metadata_fields(topics))
+        version = _METADATA_BY_ID_VERSION if are_ids else _METADATA_VERSION
+        fields = metadata_fields(topics)
+        if are_ids:
+            fields["topics"] = [{"topic_id": UUID(topic), "name": None} for topic in topics]
+        body = messages.encode_request(ApiKey.METADATA, version, **fields)
         self._asked_for_leaders.add(broker.id)
-        connection.request(ApiKey.METADATA, _METADATA_VERSION, (body,), partial(self._learned, topics, broker.id))
+        connection.request(ApiKey.METADATA, version, (body,), partial(self._learned, topics, version, broker.id))
 
-    def _learned(self, topics: Sequence[str], broker_id: int, body: memoryview) -> None:
+    def _learned(self, topics: Sequence[str], version: int, broker_id: int, body: memoryview) -> None:
         self._asked_for_leaders.discard(broker_id)
         now = self._reactor.now()
         try:
-            found: Cluster = cluster_of(messages.decode_response(ApiKey.METADATA, _METADATA_VERSION, body))
+            answer = messages.decode_response(ApiKey.METADATA, version, body)
         except WireError:
             self._do(self._machine.not_learned(now))
             return
-        self._do(self._machine.learned(topics, found, now))
+        if version == _METADATA_BY_ID_VERSION:
+            for topic in answer.topics:
+                topic.name = topic.topic_id.hex
+        self._do(self._machine.learned(topics, cluster_of(answer), now))
 
     # ------------------------------------------------------------------ connections
     def _connection(self, broker_id: int) -> _Connection | None:

@@ -1,5 +1,6 @@
 """A stage in front of a native session, for clients of versions that their broker lacks: such a request is raised to
-one that it has, and the answer lowered. Sans-IO; what a request becomes is up to ``raised_request.py``.
+one that it has, and the answer lowered. Sans-IO; what a request becomes is up to ``raised_request.py``. Also for
+producers that have no idempotence, where that is configured: their batches get a producer id (``raised_produce.py``).
 
 It is made at the first such request of a connection. All others go to the session behind it as bytes, as before. While
 a request is raised nothing else of the client is on its way: it begins when those before it are answered, and those
@@ -12,16 +13,18 @@ from collections.abc import Callable, Sequence
 from ...codecs.errors import WireError
 from ...codecs.framing import SIZE_BYTES
 from ...codecs.headers import RequestHeader, parse_request_header
+from ...codecs.produce_acks import acks_of
 from ...reactor import Buffer
 from .. import limits
 from ..bridge.upward.fetch import RaisedFetch
 from ..bridge.upward.positions import FetchPositions
-from ..bridge.upward.produce import wants_no_answer
+from ..bridge.upward.produce_formats import is_written
 from ..bridge.upward.table import Raised, plan, plan_fetch
 from ..broker.broker import Broker
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
-from ..versions import ApiKey
+from ..versions import ApiKey, is_dropped
+from .conditional import walk_through
 from .host import NativeHost
 from .raised_produce import ProducingClient
 from .raised_request import RaisedRequest
@@ -46,7 +49,7 @@ class RaisingSession(Handler):
         """Is what has come left for a later pass?"""
         self._positions = FetchPositions(host.old_producers.positions)
         self._producing: ProducingClient | None = None
-        """Since its first old Produce."""
+        """Since its first Produce that is served here."""
         self._request: RaisedRequest | ProducingClient | None = None
         self._is_waiting = False
         """For the answers to what was asked before?"""
@@ -156,7 +159,7 @@ class RaisingSession(Handler):
         end = SIZE_BYTES + int.from_bytes(self._kept[:SIZE_BYTES], "big")
         request, self._kept = self._kept, self._kept[end:]  # what comes after it is short, and it may be 100 MB
         del request[end:]
-        self._raise(memoryview(request)[SIZE_BYTES:])
+        self._raise(request)
 
     def _count_kept(self) -> None:
         is_unfinished = self._request is None and self._kept and self._missing_bytes
@@ -177,18 +180,24 @@ class RaisingSession(Handler):
             self._resume(self._advance)
 
     # ------------------------------------------------------------------ the old request
-    def _raise(self, request: memoryview) -> None:
-        """Raises WireError for a header that cannot be read."""
+    def _raise(self, whole: bytearray) -> None:
+        """Take a request, with its size. Raises WireError for a header that cannot be read."""
+        request = memoryview(whole)[SIZE_BYTES:]
         try:
             header = parse_request_header(request)
         except WireError:
             self._kept.clear()  # what comes behind it is not served
             raise
         key, version = header.api_key, header.api_version
+        is_old = is_dropped(key, version)
+        if not is_old and not self._is_written(header, whole, request):
+            self._pass_produce(whole)
+            return
         self._behind.learn_name(header)
         self.name, self.software = self._behind.name, self._behind.software
         self._host.count_request(key)
-        self._host.old_clients.note_request(self, self._shell, key, version, is_raised=True)
+        if is_old:
+            self._host.old_clients.note_request(self, self._shell, key, version, is_raised=True)
         self._asked_at = self._host.reactor.now()
         self._is_awaited = key in FINISHED
         if key == ApiKey.PRODUCE:
@@ -214,6 +223,27 @@ class RaisingSession(Handler):
             self._read_answers_or_not,
         )
         self._request.begin()
+
+    @staticmethod
+    def _is_written(header: RequestHeader, whole: bytearray, request: memoryview) -> bool:
+        """Is a request that a broker serves itself written here? One that is published conditionally is refused by the
+        session behind."""
+        version = header.api_version
+        if not is_written(request[header.body_offset :], version):
+            return False
+        found = acks_of(whole, SIZE_BYTES, len(request), version)
+        assert found is not None, "all of it is here"
+        walk = walk_through(whole, found[1], len(whole), version)
+        return walk is None or not walk.has_found
+
+    def _pass_produce(self, whole: bytearray) -> None:
+        """It is not for this stage. What comes after it is looked at later: a thousand such requests may be there."""
+        kept, self._kept = self._kept, bytearray()
+        self._behind.passes_produce = True
+        self._pass(bytes(whole), is_paid=True)
+        self._kept = kept
+        if kept:
+            self._rest()
 
     def _plan(self, key: int, version: int, broker: Broker) -> Raised | RaisedFetch | None:
         settings = self._host.old_client_settings
@@ -277,10 +307,13 @@ class RaisingSession(Handler):
         if wire.unsent > limits.BACKLOG_BYTES:
             shell.answers_wait()
         if self._kept and self._host.loop_budget.is_long:
-            self._is_resting = True  # a client may send a thousand requests at once that cost a broker nothing
-            self._host.reactor.later(0, self._rested)
+            self._rest()  # a client may send a thousand requests at once that cost a broker nothing
         else:
             self._resume(self._pass_kept)
+
+    def _rest(self) -> None:
+        self._is_resting = True
+        self._host.reactor.later(0, self._rested)
 
     def _rested(self) -> None:
         self._is_resting = False
@@ -358,8 +391,22 @@ class RaisingSession(Handler):
             except WireError:
                 break  # what comes behind it is not served
             key, version = header.api_key, header.api_version
-            if key == ApiKey.PRODUCE and wants_no_answer(request[header.body_offset :]) and self._behind.raises(whole):
-                self._host.count_request(key)
+            if key != ApiKey.PRODUCE or not self._behind.raises(whole) or not _wants_no_answer(whole, version):
+                continue
+            is_old = is_dropped(key, version)
+            if not is_old and not self._is_written(header, bytearray(whole), request):
+                continue
+            self._host.count_request(key)
+            if is_old:
                 self._host.old_clients.note_request(self, self._shell, key, version, is_raised=True)
-                found.append((header, request))
+            found.append((header, request))
         return found
+
+
+def _wants_no_answer(whole: Buffer, version: int) -> bool:
+    """Has a Produce request, given with its size, no acks?"""
+    try:
+        found = acks_of(whole, SIZE_BYTES, len(whole) - SIZE_BYTES, version)
+    except WireError:
+        return False
+    return found is not None and found[0] == 0

@@ -5,8 +5,9 @@ of that pair.
 Only headers are read, the acks of Produce, what shows that a batch is published conditionally (``conditional.py``),
 what a login needs (``login.py``), and the few answers in which addresses or API versions stand (``rewrites.py``). The
 broker gives the client its guarantees: nothing is sent twice, held back or answered here, but a request for an API that
-is not passed on, a version that Kafka 4 has dropped, and a conditional publish, which no broker has. When one side
-ends, the other one does."""
+is not passed on, a version that Kafka 4 has dropped, and a conditional publish, which no broker has. What a client
+without idempotence produces goes to a stage in front, where that is configured (``raising.py``). When one side ends,
+the other one does."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ from ...codecs.frame_stream import PASSES, STOPS, Cut, FrameStream
 from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header, parse_response_header
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
-from ...codecs.produce_walk import ProduceWalk
+from ...codecs.produce_walk import ProduceWalk, begins_without_id
 from ...reactor import Buffer, Reactor
 from .. import limits
 from ..bridge import api_versions as answered_versions
@@ -98,6 +99,10 @@ class NativeSession(Handler):
         self._make_stage = make_stage
         self._has_stage = False
         self._keeps_client = _keeps_no_client
+        self._is_produce_for_stage: bool | None = None
+        """Is Produce 3 and above served by the stage? None: no such request has come yet."""
+        self.passes_produce = False
+        """Is the next one no matter for the stage?"""
         self.is_read_by_stage = False
         """Does the stage need the broker's answers, whatever the client takes of its own?"""
         self._broker: Broker | None = None
@@ -263,6 +268,12 @@ class NativeSession(Handler):
                 if len(data) - position > START_BYTES_MAX:
                     raise LimitExceeded(f"produce request: its acks are not among its first {START_BYTES_MAX} bytes")
                 return None
+            if self._is_produce_for_stage is not False and not is_old and (login is None or login.is_done):
+                if self._is_produce_for_stage is None and not self._choose(data, position, found[1], size, version):
+                    return None
+                if self._is_produce_for_stage and not self.passes_produce:
+                    return STOPS
+                self.passes_produce = False
             has_answer = found[0] != 0
             walk = walk_through(data, found[1], position + size, version)
             if walk is not None and (walk.has_found or not walk.is_over):
@@ -321,8 +332,10 @@ class NativeSession(Handler):
         return rest
 
     def raises(self, start: Buffer) -> bool:
-        """Is the request that begins so to be raised? It was when it came."""
+        """Is the request that begins so for the stage? It was when it came."""
         key, version, _ = _HEAD.unpack_from(start, SIZE_BYTES)
+        if key == _PRODUCE and not is_dropped(key, version):
+            return bool(self._is_produce_for_stage)
         return self._is_raised(key, version, int.from_bytes(start[:SIZE_BYTES], "big"))
 
     def learn_name(self, header: RequestHeader) -> None:
@@ -372,6 +385,20 @@ class NativeSession(Handler):
             self._upstream.received = self._answered
 
     # ------------------------------------------------------------------ requests that are not passed
+    def _choose(self, data: bytes, position: int, acks_end: int, size: int, version: int) -> bool:
+        """Choose whether the stage serves what the client produces: by the client id and the first batch. False: more
+        of the request is needed. A client with idempotence has it in all that it produces."""
+        self._is_produce_for_stage = False
+        patterns = self._host.upstream_idempotence
+        if patterns is None or not patterns.fullmatch(parse_request_header(data[position:acks_end]).client_id or ""):
+            return True
+        broker = self.target()
+        if broker is None or version > broker.ranges.get(_PRODUCE, (0, -1))[1]:
+            return True
+        has_no_id = begins_without_id(data, acks_end, position + size, version)
+        self._is_produce_for_stage = has_no_id
+        return has_no_id is not None
+
     def _is_raised(self, key: int, version: int, size: int) -> bool:
         translate, broker = self._host.old_client_settings.translate, self.target()
         if broker is None or translate == "never" or (size > limits.RAISED_REQUEST_BYTES_MAX and key != _PRODUCE):

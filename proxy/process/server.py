@@ -42,6 +42,7 @@ from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, t
 from ..net.event_loop import TrioReactor
 from ..pass_through.authentication import ClientAuthentication
 from ..session.conditional_topics import ConditionalTopics
+from ..session.name_patterns import matching
 from ..session.session import Session
 from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
@@ -762,6 +763,8 @@ class Server:
         context.bounds.checkpoints.horizon_seconds = settings.client_retry_seconds_max
         self.engine.set_caps(settings.limits)
         self.engine.topic_defaults, self.engine.old_client_settings = settings.topics, settings.old_clients
+        client_ids = settings.upstream_idempotence
+        self.engine.upstream_idempotence = matching(client_ids) if client_ids else None
         if self._telemetry is not None:
             self._telemetry.lines_per_minute_max = settings.log_lines_per_minute_max
         if self._sasl is not None and settings.upstream_sasl is not None:

@@ -104,6 +104,7 @@ class Settings:
     client_retry_seconds_max: int = limits.CLIENT_RETRY_SECONDS_MAX
     producer_names: tuple[str, ...] = ()
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
+    upstream_idempotence: tuple[str, ...] = ()
     conditional_topics: tuple[str, ...] = ()
     hidden_ranges_topic: str | None = None
     log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX

@@ -211,6 +211,10 @@ class ProducersSection(Section):
     its name. A transactional id that comes without a transaction is a name in any case."""
     dropped_headers: TextList[str] = Field(default=list(TRACING_HEADERS))
     """Record headers that may be dropped, as message format v1 has none; * stands for any text. Others are refused."""
+    upstream_idempotence: TextList[str] = Field(default=[])
+    """Client ids of producers without idempotence; * stands for any text. In front of Kafka >= 0.11 the proxy writes
+    their batches with producer ids of its own. Clients with idempotence are left alone. A reload concerns connections
+    that have not produced yet."""
 
 
 class TopicsSection(Section):
@@ -438,6 +442,7 @@ class Configuration(BaseSettings):
             client_retry_seconds_max=self.producers.client_retry_seconds_max,
             producer_names=tuple(self.producers.names),
             dropped_headers=tuple(self.producers.dropped_headers),
+            upstream_idempotence=tuple(self.producers.upstream_idempotence),
             conditional_topics=tuple(self.topics.conditional),
             hidden_ranges_topic=self.hidden_ranges.topic,
             topics=self.topics.to_settings(),

@@ -61,8 +61,14 @@ _PLACES: Final[Mapping[str, WithoutEffect]] = {
 
 _OLD_CLIENTS: Final = "has no effect where the proxy gives idempotence: its brokers serve old clients themselves"
 _PLACES_BY_PROXY: Final[Mapping[str, WithoutEffect]] = {
-    f"old_clients.{name}": WithoutEffect(("old_clients", name), _OLD_CLIENTS)
-    for name in ("translate", "fetch", "timestamps")
+    **{
+        f"old_clients.{name}": WithoutEffect(("old_clients", name), _OLD_CLIENTS)
+        for name in ("translate", "fetch", "timestamps")
+    },
+    "upstream_idempotence": WithoutEffect(
+        ("producers", "upstream_idempotence"),
+        "has no effect where the proxy gives idempotence: Kafka 0.10 knows no producer ids",
+    ),
 }
 _DEFAULT: Final = Settings(upstream=(), listeners=())
 

@@ -156,6 +156,7 @@ def test_values_become_the_settings_of_their_name(helm: Path) -> None:
         "append_reservations": True,
         "dropped_headers": ["trace-*"],
         "names": ["orders-*"],
+        "upstream_idempotence": ["kafka-go-*"],
     }
     assert configuration["limits"] == {"connections_max": 5000, "drain_seconds": 60}
     assert configuration["hidden_ranges"] == {"topic": "second-copies"}

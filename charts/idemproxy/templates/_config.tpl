@@ -178,6 +178,7 @@
 {{- $_ := set $producers "client_retry_seconds_max" (int64 $values.producers.clientRetrySecondsMax) -}}
 {{- with $values.producers.names -}}{{- $_ := set $producers "names" . -}}{{- end -}}
 {{- with $values.producers.droppedHeaders -}}{{- $_ := set $producers "dropped_headers" . -}}{{- end -}}
+{{- with $values.producers.upstreamIdempotence -}}{{- $_ := set $producers "upstream_idempotence" . -}}{{- end -}}
 {{- $_ := set $config "producers" $producers -}}
 {{- $topics := dict "default_partitions" (int64 $values.topics.defaultPartitions) -}}
 {{- $_ := set $topics "default_replication_factor" (int64 $values.topics.defaultReplicationFactor) -}}

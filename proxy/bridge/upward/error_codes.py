@@ -1,4 +1,4 @@
-"""Error codes of Kafka 4 for clients that do not know them. The only place for this.
+"""Error codes of Kafka 4 for clients that do not know them, or what they are about. The only place for this.
 
 Kafka's own brokers answer a version with codes that are newer than it; a client takes a code that it does not know for
 a final error, or loses what the answer was about (pykafka drops the report of a message). So a code above the last one
@@ -74,7 +74,7 @@ at NOT_ENOUGH_REPLICAS, and pykafka then has no report about the message. Any ot
 which Kafka 0.10.2 has, and is UNKNOWN_SERVER_ERROR above."""
 
 
-def produced_code(error_code: int, *, is_outcome_unknown: bool = False) -> ErrorCode:
+def produced_code(error_code: int, is_outcome_unknown: bool = False) -> ErrorCode:
     """Return the code for a message set that a client of Kafka 0.8 to 0.10 has sent. ``is_outcome_unknown``: messages
     of it may be in the log, so the client must not read that they are not; REQUEST_TIMED_OUT says just that.
     """
@@ -89,3 +89,28 @@ def produced_code(error_code: int, *, is_outcome_unknown: bool = False) -> Error
     if code.retriable:
         return ErrorCode.NOT_LEADER_OR_FOLLOWER
     return code if code <= OF_0_10_2 else ErrorCode.UNKNOWN_SERVER_ERROR
+
+
+OF_A_LENT_ID: Final[Mapping[int, ErrorCode]] = {
+    # How InitProducerId may fail for a while.
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.NOT_COORDINATOR: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    ErrorCode.CONCURRENT_TRANSACTIONS: ErrorCode.NOT_LEADER_OR_FOLLOWER,
+    # What a broker says of a sequence or an epoch.
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_PRODUCER_EPOCH: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.UNKNOWN_PRODUCER_ID: ErrorCode.UNKNOWN_SERVER_ERROR,
+    ErrorCode.PRODUCER_FENCED: ErrorCode.UNKNOWN_SERVER_ERROR,
+}
+"""Of Produce 3 and above: what a client gets in the place of a code that is about a producer id, of which it knows
+nothing. It can know all others: the broker is asked in the client's own version."""
+
+
+def written_code(error_code: int, is_outcome_unknown: bool = False) -> int:
+    """As ``produced_code``, for a batch that a client of Kafka 0.11 or later has sent without a producer id."""
+    if is_outcome_unknown:
+        return ErrorCode.REQUEST_TIMED_OUT
+    return OF_A_LENT_ID.get(error_code, error_code)

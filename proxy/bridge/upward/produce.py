@@ -1,11 +1,12 @@
-"""Produce 0 to 2 of one client connection, written as an idempotent producer in Produce 3 and above. Sans-IO: learns
-what arrived, and returns what to do (``produce_effects``).
+"""Produce requests of one client connection, written as an idempotent producer in Produce 3 and above: of clients that
+speak versions 0 to 2, or have no idempotence. Sans-IO: learns what arrived, and returns what to do
+(``produce_effects``).
 
-One request at a time, in the order in which they came, as a broker does. Its message sets become batches
-(``codecs/raising``) under a producer id that is lent for the request (``producer_ids``); where earlier batches of the
-client may still arrive under several ids, under one after the other. The core of an idempotent
-producer (``producing/``) says what is sent again, where, and what an answer means. One batch of a partition is out at a
-time: so one that is refused leaves no gap before others, and the next one takes its sequence.
+One request at a time, in the order in which they came, as a broker does. What it has for a partition, a set, becomes
+batches (``produce_formats``) under a producer id that is lent for the request (``producer_ids``); where earlier batches
+of the client may still arrive under several ids, under one after the other. The core of an idempotent producer
+(``producing/``) says what is sent again, where, and what an answer means. One batch of a partition is out at a time: so
+one that is refused leaves no gap before others, and the next one takes its sequence.
 
 What the client gets, at three quarters of its request's timeout at the latest:
 
@@ -31,16 +32,7 @@ from typing import Any, Final
 from ....codecs.error_codes import ErrorCode
 from ....codecs.errors import WireError
 from ....codecs.old_formats.raising import MISSING_TIMESTAMP, RefusedSet
-from ....codecs.produce import (
-    IDEMPOTENT_VERSION_MIN,
-    SENT_VERSION_MAX,
-    PartitionAnswer,
-    ProduceRequest,
-    encode_request,
-    encode_response,
-    parse_request,
-    parse_response,
-)
+from ....codecs.produce import IDEMPOTENT_VERSION_MIN, PartitionAnswer, ProduceRequest
 from ....codecs.steps import STEP_BYTES, Steps
 from ....producing.backoff import backoff_seconds
 from ....producing.cluster import Cluster
@@ -53,6 +45,7 @@ from ....producing.errors import (
     Refused,
     Undeterminable,
     UnknownProducer,
+    shown_code,
 )
 from ....producing.numbered_batch import NumberedBatch, Place, ProducerId, Receipt, numbering
 from ....producing.partition_queue import Outcome, QueuedBatch
@@ -61,7 +54,6 @@ from ....producing.reactions import reaction_to
 from ....reactor import Buffer
 from ....values import value
 from .departed_clients import ClientIdentity, DepartedClients
-from .error_codes import produced_code
 from .produce_effects import (
     AnswerClient,
     AskLeaders,
@@ -72,8 +64,9 @@ from .produce_effects import (
     RunSteps,
     SendProduce,
 )
-from .producer_ids import LentId, ProducerIdPool
-from .raised_sets import SetBatches, raised_bytes_max, raising_all, splitting_all
+from .produce_formats import ACKS, MESSAGE_SETS, PARTITIONS_MAX, format_of
+from .producer_ids import LentId, ProducerIdPools
+from .raised_sets import SetBatches, raised_bytes_max, splitting_all
 from .topic_limits import TopicLimits
 
 TIMEOUT_SECONDS_MIN: Final = 1.0
@@ -87,8 +80,6 @@ BROKER_SHARE: Final = 2 / 3
 SILENCE_SHARE: Final = 5 / 6
 """Of the time that is left, after which a connection is closed that has brought no answer: the batch is sent again over
 another one."""
-PARTITIONS_MAX: Final = 4_000
-"""Of one request, which concerns one broker: it should lead no more. To read or to answer so many takes 15 ms."""
 SETS_AT_ONCE: Final = 200
 BYTES_AT_ONCE: Final = 4 << 20
 """Sets of a request that are under way at a time, and the bytes of their batches, unless one has more: to give them
@@ -101,7 +92,6 @@ _INIT_PRODUCER_ID_VERSION: Final = 0
 _INIT_PRODUCER_ID: Final = b"\xff\xff" + Struct(">i").pack(60_000)  # no transactional id, so the timeout has no effect
 _GIVEN_ID: Final = Struct(">ihqh")
 """Throttle time, error code, producer id, epoch."""
-_ACKS: Final = (-1, 0, 1)
 _ABSENT_NOW: Final = (
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     ErrorCode.LEADER_NOT_AVAILABLE,
@@ -137,6 +127,9 @@ class _Set:
     """What the client gets; None: not known yet."""
     base_offset: int = -1
     log_append_time_ms: int = -1
+    log_start_offset: int = -1
+    message: str | None = None
+    """What the broker says of the refusal."""
     is_appended: bool = False
     """Is some of it in the log?"""
 
@@ -149,23 +142,22 @@ class RaisedProduce:
         self,
         settings: RaisedProduceSettings,
         client: ClientIdentity,
-        pool: ProducerIdPool,
+        pools: ProducerIdPools,
         departed: DepartedClients,
         limits: TopicLimits,
         wake: Callable[[], None],
         spread: Callable[[], float] = lambda: 1.0,
     ) -> None:
-        """``pool``, ``departed``, ``limits``: one each for all connections. ``wake``: called in a method of another
+        """``pools``, ``departed``, ``limits``: one each for all connections. ``wake``: called in a method of another
         connection; it plans a call of ``woken``, and does not make it. ``spread``: as of ``ProducerCore``."""
         assert settings.produce_version_max >= IDEMPOTENT_VERSION_MIN
         self._settings = settings
         self._client = client
-        self._pool = pool
+        self._pools = pools
         self._departed = departed
         self._limits = limits
         self._wake = wake
         self._spread = spread
-        self._version = min(settings.produce_version_max, SENT_VERSION_MAX)
         self._sent: dict[int, tuple[int, Request]] = {}
         """By number, what is out: the broker and the core's own request."""
         self._numbers = 0
@@ -179,7 +171,10 @@ class RaisedProduce:
         self._request = None
         self.wakes_at: float | None = None
         """When ``woken`` is to be called; it changes with every call. None: no more."""
-        self._client_version = 0
+        self._client_version = self._version = 0
+        """Of the request, and that in which brokers are asked."""
+        self._format = MESSAGE_SETS
+        self._pool = self._pools.by_name
         self._sets: dict[Place, _Set] = {}
         self._round: Sequence[_Set] = ()
         """Sets that are written under the id that is lent now; mostly all."""
@@ -221,11 +216,12 @@ class RaisedProduce:
 
     # ------------------------------------------------------------------ the client
     def begin(self, body: Buffer, api_version: int, now: float, arrived_ms: int) -> list[Effect]:
-        """Take a request of version 0 to 2, which is kept until it is answered. ``arrived_ms``: the wall clock."""
+        """Take a request of version 0 to 2, or one that ``is_written``; it is kept until it is answered.
+        ``arrived_ms``: the wall clock."""
         assert self._request is None
-        assert 0 <= api_version < IDEMPOTENT_VERSION_MIN
+        self._format = format_of(api_version)
         try:
-            request = parse_request(body, 0, api_version)
+            request = self._format.parse_request(body, api_version)
         except WireError as error:
             return [CloseClient(str(error))]
         if len(request.partitions) > PARTITIONS_MAX:
@@ -233,6 +229,8 @@ class RaisedProduce:
         if self._has_left:
             self._departed.depart(self._client, self)
         self._request, self._client_version = request, api_version
+        self._version = self._format.broker_version(api_version, self._settings.produce_version_max)
+        self._pool = self._pools.by_topic_id if self._format.names_topics_by_id else self._pools.by_name
         timeout_seconds = min(max(request.timeout_ms / 1000, TIMEOUT_SECONDS_MIN), TIMEOUT_SECONDS_MAX)
         self._deadline = now + timeout_seconds * TIMEOUT_SHARE
         self._arrived_ms = MISSING_TIMESTAMP if self._settings.keeps_missing_timestamps else arrived_ms
@@ -243,11 +241,11 @@ class RaisedProduce:
                 of_place.code = ErrorCode.CORRUPT_MESSAGE
             else:
                 of_place.message_sets.append(one.records)
-        if request.acks not in _ACKS:
+        if request.acks not in ACKS:
             self._end_all(ErrorCode.INVALID_REQUIRED_ACKS)
             return self._ended(now)
         raised = partial(
-            raising_all,
+            self._format.batches_of,
             {one.place: (one.message_sets, self._limits.batch_bytes_max(one.place.topic)) for one in self._open_sets()},
             self._arrived_ms,
             self._settings.unpacked_bytes_max,
@@ -258,8 +256,8 @@ class RaisedProduce:
 
     def left(self, now: float) -> list[Effect]:
         """The client has closed its connection. A request without acks is finished: its client may end right after it.
-        Of any other one nothing more is begun; what is out gets an outcome. What waits to be begun: see
-        ``wants_no_answer``. There are no answers from now on."""
+        Of any other one nothing more is begun; what is out gets an outcome. Of what waits to be begun, requests without
+        acks still may be, others are dropped. There are no answers from now on."""
         self._has_left = True
         if self._request is None:
             return []
@@ -288,7 +286,7 @@ class RaisedProduce:
             return []
         broker, request = found
         try:
-            answers, throttle_ms = parse_response(body, 0, self._version)
+            answers, throttle_ms = self._format.parse_response(body, self._version)
         except WireError:
             self._sent[number] = found
             return [DisconnectBroker(broker), *self.lost(broker, now)]
@@ -333,8 +331,9 @@ class RaisedProduce:
             code = ErrorCode.UNKNOWN_SERVER_ERROR  # some servers list the API, and have no ids
         if code != ErrorCode.NONE:
             self._not_given(now)
-            if produced_code(code) != ErrorCode.NOT_LEADER_OR_FOLLOWER:
-                self._end_all(produced_code(code))
+            known_code = self._format.client_code(code, False)
+            if known_code != ErrorCode.NOT_LEADER_OR_FOLLOWER:
+                self._end_all(known_code)
             return self._continue(now)
         self._is_asking_id = False
         self._lent = self._pool.take_new(ProducerId(number, epoch), self._client)
@@ -520,11 +519,12 @@ class RaisedProduce:
                 self._sent[self._numbers] = broker, request
                 for queued in request.batches.values():
                     _set_of(queued).sent = queued
-                body = encode_request(self._version, self._request.acks or 1, timeout_ms, request.parts())
+                acks = self._request.acks or 1
+                body = self._format.encode_request(self._version, acks, timeout_ms, request.parts())
                 effects.append(SendProduce(self._numbers, broker, self._version, tuple(body)))
         topics = core.topics_to_ask_for(now)
         if topics:
-            effects.append(AskLeaders(tuple(topics)))
+            effects.append(AskLeaders(tuple(topics), self._format.names_topics_by_id))
 
     # ------------------------------------------------------------------ outcomes
     def _take(self, outcome: Outcome, answer: PartitionAnswer | None, was_doubtful: bool, now: float) -> None:
@@ -553,7 +553,8 @@ class RaisedProduce:
         if not one.is_appended:
             base_offset = outcome.result.base_offset
             one.base_offset = -1 if base_offset is None else base_offset
-            one.log_append_time_ms = -1 if answer is None else answer.log_append_time_ms
+            if answer is not None:
+                one.log_append_time_ms, one.log_start_offset = answer.log_append_time_ms, answer.log_start_offset
         one.is_appended = True
         one.submitted = None
         self._lent.next_sequences[one.place] = outcome.batch.batch.next_sequence
@@ -566,10 +567,12 @@ class RaisedProduce:
             self._core.start_at(one.place, error.base_sequence, was_used=False)
         size_bytes = len(one.submitted)
         one.sent = None
-        if error.code == ErrorCode.MESSAGE_TOO_LARGE and error.record_count > 1 and not self._has_left:
+        is_split = self._format.splits and error.record_count > 1 and not self._has_left
+        if error.code == ErrorCode.MESSAGE_TOO_LARGE and is_split:
             self._limits.refused(one.place.topic, size_bytes)
             self._split(one)
             return
+        one.message = error.message
         self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR if error.code is None else error.code)
 
     def _renew_later(self, one: _Set, error: ProduceError, *, was_doubtful: bool) -> None:
@@ -611,7 +614,7 @@ class RaisedProduce:
         """``is_outcome_unknown``: of the batch. If a set is in the log in part, the client gets no code by which it
         would read that nothing is; but one that says that the rest is never taken, or it would not stop. Nor one that
         it retries though the rest is never taken: each time the first part would be there once more."""
-        one.code = produced_code(code, is_outcome_unknown=is_outcome_unknown)
+        one.code = self._format.client_code(code, is_outcome_unknown)
         if one.is_appended and one.code in _ABSENT_NOW:
             one.code = ErrorCode.REQUEST_TIMED_OUT
         elif one.is_appended and one.code == ErrorCode.CORRUPT_MESSAGE:
@@ -665,17 +668,14 @@ class RaisedProduce:
             bad = next((one for one in self._sets.values() if one.code != ErrorCode.NONE), None)
             if bad is None:
                 return None
-            return CloseClient(f"{bad.place}: {ErrorCode(bad.code or 0).name}, and the request wants no answer")
+            return CloseClient(f"{bad.place}: {shown_code(bad.code or 0)}, and the request wants no answer")
         answers = [
-            PartitionAnswer(
-                *one.place,
-                one.code or 0,
-                one.base_offset if one.code == ErrorCode.NONE else -1,
-                one.log_append_time_ms if one.code == ErrorCode.NONE else -1,
-            )
+            PartitionAnswer(*one.place, 0, one.base_offset, one.log_append_time_ms, one.log_start_offset)
+            if one.code == ErrorCode.NONE
+            else PartitionAnswer(*one.place, one.code or 0, -1, message=one.message)
             for one in self._sets.values()
         ]
-        return AnswerClient(encode_response(self._client_version, answers, self._throttle_ms))
+        return AnswerClient(self._format.encode_response(self._client_version, answers, self._throttle_ms))
 
     def _wait_no_more(self) -> None:
         if self._waits_for_id:
@@ -703,7 +703,7 @@ class RaisedProduce:
             if one.code is not None:
                 continue
             if isinstance(found, RefusedSet):
-                one.code = found.code
+                one.code, one.message = found.code, found.reason
             elif found:
                 one.batches = SetBatches(found)
             else:
@@ -725,12 +725,6 @@ class RaisedProduce:
         else:
             one.batches, one.submitted = SetBatches(pieces), None
             self._submit_next(one, now)
-
-
-def wants_no_answer(body: Buffer) -> bool:
-    """Has a request no acks, by the first bytes of its body, of version 0 to 2? Such requests are begun also after
-    their client has left; others are dropped then."""
-    return bytes(body[:2]) == b"\0\0"
 
 
 def _set_of(queued: QueuedBatch) -> _Set:

@@ -44,9 +44,11 @@ class AskProducerId:
 
 @value(frozen=True, slots=True)
 class AskLeaders:
-    """Ask any broker who leads the partitions of these topics. Then call ``learned``, or ``not_learned``."""
+    """Ask any broker who leads the partitions of these topics. Then call ``learned``, or ``not_learned``. ``are_ids``:
+    of topics, in hexadecimal digits, and the answer names them so."""
 
     topics: tuple[str, ...]
+    are_ids: bool = False
 
 
 @value(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The producer ids under which message sets of clients without one are written. Pure: asks no broker.
+"""The producer ids under which batches of clients without one are written. Pure: asks no broker.
 
 An id is lent for one request of one connection, and comes back with the sequences that its next request begins with. So
 connections that take turns share ids: brokers keep an entry for each id and partition for a day
@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from ....producing.numbered_batch import Place, ProducerId
 from ... import limits
@@ -233,3 +233,11 @@ class ProducerIdPool:
                     del self._waiting[address]
                 wake()
                 return
+
+
+class ProducerIdPools(NamedTuple):
+    """A broker counts sequences by partition, and a request names the topic or its id, of which nothing here knows
+    that they belong together. So each producer id is used with one of both."""
+
+    by_name: ProducerIdPool
+    by_topic_id: ProducerIdPool

@@ -137,9 +137,14 @@ def test_before_kafka_0_10_settings_for_old_clients_have_no_effect_and_say_so(
     with proxy:
         assert " WARNING " in proxy.wait_for_log(why)
         produce(proxy, fresh_topic(legacy_broker), 0)
-        proxy.write({**proxy.configuration, "old_clients": {"translate": "always", "fetch": "committed"}})
+        more = {
+            "old_clients": {"translate": "always", "fetch": "committed"},
+            "producers": {"upstream_idempotence": "*"},
+        }
+        proxy.write({**proxy.configuration, **more})
         proxy.signal(signal.SIGHUP)
-        proxy.wait_for_log("old_clients.fetch: has no effect where the proxy gives idempotence")
+        for name in ("old_clients.fetch", "producers.upstream_idempotence"):
+            proxy.wait_for_log(f"{name}: has no effect where the proxy gives idempotence")
         assert proxy.stop() == 0
         assert proxy.log.count(why) == 1
 

@@ -315,4 +315,4 @@ def test_many_connections_that_write_once_leave_few_entries_at_the_broker(scene:
         assert raw.end_offset(topic, 0) == 10_000
     for connection in connections.values():
         connection.close()
-    assert len(answer.topics[0].partitions[0].active_producers) == shared.pool.known == 1
+    assert len(answer.topics[0].partitions[0].active_producers) == shared.pools.by_name.known == 1

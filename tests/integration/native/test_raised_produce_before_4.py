@@ -1,5 +1,5 @@
-"""Message sets of old clients at the first real broker that knows producer ids: where the switch is made before the
-brokers are upgraded."""
+"""Message sets of old clients, and batches of clients without idempotence, at the first real broker that knows producer
+ids: where the switch is made before the brokers are upgraded."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ import pytest
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.record_batch import iterate_records, iterate_stored
+from idemproxy.demo.child_processes import ChildProcesses
+from idemproxy.demo.fault_relay import FaultPlan, FaultRelay
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.producing.numbered_batch import Place
+from testkit.real.brokers.kafka_cluster import told, verdict
+from testkit.real.clients.client_runs import KAFKA_GO, start_producer
 from testkit.real.clients.raised_producer import RaisedProducer, Shared
 from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.scenes.faulty import BREAKING_KINDS
 
 FIRST_WITH_IDS = "0.11.0.3"
 PRODUCE_VERSION_MAX = 3
@@ -55,6 +62,46 @@ def test_sets_whose_answers_are_lost_are_stored_once_and_in_order(cluster: Legac
     assert stored(cluster, "lost") == sent
 
 
+def test_batches_whose_answers_are_lost_are_stored_once_and_in_order(cluster: LegacyCluster) -> None:
+    cluster.create_topic("batches")
+    lost = itertools.count(1)
+    sent: list[bytes] = []
+    with RaisedProducer(
+        {0: cluster.address(0)}, loses=lambda _: not next(lost) % 3, produce_version_max=PRODUCE_VERSION_MAX
+    ) as producer:
+        for number in range(100):
+            values = [b"%d-%d" % (number, index) for index in range(3)]
+            answer = producer.produce_one("batches", batch(values), version=PRODUCE_VERSION_MAX)
+            assert (answer.error_code, answer.base_offset) == (ErrorCode.NONE, len(sent))
+            sent += values
+    assert stored(cluster, "batches") == sent
+
+
+def test_a_real_client_without_idempotence_has_it_through_the_proxy(cluster: LegacyCluster, tmp_path: Path) -> None:
+    cluster.create_topic("kafka-go")
+    (port,) = free_ports(1)
+    plan = FaultPlan(kinds=BREAKING_KINDS, every_nth_produce=4, evenly=True)
+    with FaultRelay(cluster.address(0), plan=plan, rewrite_addresses=True, port=port) as relay:
+        settings = {
+            "upstream": {"bootstrap": [f"{HOST}:{port}"]},
+            "producers": {"upstream_idempotence": ["*"]},
+        }
+        with ConfiguredProxy(tmp_path / "proxy", settings, listener={}) as proxy, ChildProcesses() as children:
+            program = start_producer(
+                *(children, tmp_path, KAFKA_GO),
+                bootstrap="{}:{}".format(*proxy.address),
+                topic="kafka-go",
+                partitions=1,
+                records=600,
+                idempotent=False,
+            )
+            outcome = program.wait(120)
+        found = verdict(cluster, "kafka-go", 1, told(KAFKA_GO, program.acknowledged()))
+    assert (outcome["acked"], outcome["failed"]) == (600, 0)
+    assert relay.faults > 3
+    assert found.is_exactly_once, found
+
+
 def test_an_unfinished_id_continues_in_its_next_epoch_and_what_comes_late_is_refused(cluster: LegacyCluster) -> None:
     cluster.create_topic("unfinished")
     shared = Shared()
@@ -63,10 +110,10 @@ def test_an_unfinished_id_continues_in_its_next_epoch_and_what_comes_late_is_ref
     ) as producer:
         first = encode_set([(None, b"first", TIMESTAMP)], magic=1)
         assert producer.produce_one("unfinished", first, version=2, timeout_ms=1_000).error_code == 7
-        lent = shared.pool.lend(producer.client, [Place("unfinished", 0)])
+        lent = shared.pools.by_name.lend(producer.client, [Place("unfinished", 0)])
         assert lent is not None
         assert lent.producer_id.epoch == 1
-        shared.pool.give_back(lent)
+        shared.pools.by_name.give_back(lent)
     with RaisedProducer({0: cluster.address(0)}, shared=shared, produce_version_max=PRODUCE_VERSION_MAX) as producer:
         second = encode_set([(None, b"second", TIMESTAMP)], magic=1)
         assert producer.produce_one("unfinished", second, version=2).error_code == 0

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from testkit.virtual.raised_world import RaisedWorld, Try
 
 TIMED_OUT = 7
+_OF_BATCHES = ", batches"
 SEEDS = 120
 _PRODUCE, _IDS = "proxy.bridge.upward.produce", "proxy.bridge.upward.producer_ids"
 
@@ -71,11 +72,13 @@ MUTANTS: Final[Mapping[str, Patch]] = {
 @dataclass(frozen=True)
 class Kind:
     """Of a world. ``late_ones_are_refused``: also what comes after its time comes in order, as there are ids enough.
-    ``losses_are_possible``: elections lose what was acknowledged with acks 1."""
+    ``losses_are_possible``: elections lose what was acknowledged with acks 1. ``sends_batches``: clients speak
+    Produce 8."""
 
     name: str
     late_ones_are_refused: bool = False
     losses_are_possible: bool = False
+    sends_batches: bool = False
 
     def make(self, seed: int) -> RaisedWorld:
         """Return the world of this seed."""
@@ -88,10 +91,11 @@ class Kind:
             "late": Mishaps(refusal=0.25, failed_append=0.25, loss=0.5, move=0.3, unreachable=0.2),
             "departures": Mishaps(loss=0.4, departure=0.5),
             "lossy elections": Mishaps(loss=0.3, move=0.3, lossy_move=0.5),
-        }[self.name]
+        }[self.name.removesuffix(_OF_BATCHES)]
         more = {"ids_max": 50, "partitions": 3} if self.late_ones_are_refused else {}
         acks = (1, 1, -1) if self.losses_are_possible else (0, -1) if self.name == "without acks" else (-1,)
-        return RaisedWorld(Random(seed), mishaps, acks=acks, **more)
+        version = 8 if self.sends_batches else 2
+        return RaisedWorld(Random(seed), mishaps, acks=acks, client_version=version, **more)
 
     def try_out(self, seed: int, steps: int = 600) -> None:
         """Raise AssertionError if something is wrong in this world."""
@@ -134,6 +138,9 @@ KINDS: Final = (
     Kind("late", late_ones_are_refused=True),
     Kind("departures", late_ones_are_refused=True),
     Kind("lossy elections", losses_are_possible=True),
+    Kind(f"bad{_OF_BATCHES}", sends_batches=True),
+    Kind(f"late{_OF_BATCHES}", late_ones_are_refused=True, sends_batches=True),
+    Kind(f"departures{_OF_BATCHES}", late_ones_are_refused=True, sends_batches=True),
 )
 
 

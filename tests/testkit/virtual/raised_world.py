@@ -1,5 +1,5 @@
-"""Old producers in front of brokers that lead, fail, answer late or never, lose what was not replicated, and work on
-requests of connections that are long gone. No sockets; the clock is a number; requests and answers are real bytes.
+"""Producers without idempotence at brokers that lead, fail, answer late or never, lose what was not replicated, and
+work on requests of connections that are long gone. No sockets; the clock is a number; requests and answers are bytes.
 
 Brokers decide as Kafka's do (``kafka_reference``). Every record is sent in one try only: a client that sends a set
 again names it as another try, so what is in a log tells which try has brought it there.
@@ -14,8 +14,15 @@ from random import Random
 from struct import Struct
 
 from idemproxy.codecs.message_set import encode_set
-from idemproxy.codecs.produce import PartitionAnswer, encode_request, encode_response, parse_request, parse_response
-from idemproxy.codecs.record_batch import iterate_records, parse_single_batch, verify_crc
+from idemproxy.codecs.produce import (
+    IDEMPOTENT_VERSION_MIN,
+    PartitionAnswer,
+    encode_request,
+    encode_response,
+    parse_request,
+    parse_response,
+)
+from idemproxy.codecs.record_batch import Record, encode_batch, iterate_records, parse_single_batch, verify_crc
 from idemproxy.codecs.steps import at_once
 from idemproxy.producing.cluster import Cluster
 from idemproxy.producing.numbered_batch import Place
@@ -31,7 +38,8 @@ from idemproxy.proxy.bridge.upward.produce_effects import (
     RunSteps,
     SendProduce,
 )
-from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool
+from idemproxy.proxy.bridge.upward.produce_formats import is_written
+from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool, ProducerIdPools
 from idemproxy.proxy.bridge.upward.topic_limits import TopicLimits
 
 from .kafka_reference import Appended, ReferenceProducer
@@ -45,6 +53,7 @@ REFUSALS = (NOT_ENOUGH_REPLICAS, 3, 5, 74)
 APPENDED_AND_FAILED = (TIMED_OUT, 20, 56, -1)
 """It is appended, and the answer is an error."""
 LAST_OLD_CODE = 44
+ABOUT_PRODUCER_IDS = (45, 46, 47, 59, 90)
 _GIVEN_ID = Struct(">ihqh")
 _UNPACKED_BYTES_MAX = 1 << 20
 
@@ -148,7 +157,7 @@ class OldConnection:
         self.has_left = False
         self.deadline = 0.0
         settings = RaisedProduceSettings(broker, VERSION, _UNPACKED_BYTES_MAX)
-        self.machine = RaisedProduce(settings, identity, world.pool, world.departed, world.limits, self._wake)
+        self.machine = RaisedProduce(settings, identity, world.pools, world.departed, world.limits, self._wake)
         self.events: deque[Effect] = deque()
 
     def _wake(self) -> None:
@@ -170,15 +179,19 @@ class RaisedWorld:
         acks: tuple[int, ...] = (-1,),
         timeout_ms: int = 8_000,
         places_per_request: int = 2,
+        client_version: int = 2,
     ) -> None:
+        """``client_version``: of Produce; from 3 on clients send batches."""
         self.random = random
         self.mishaps = mishaps
         self.pool = ProducerIdPool(ids_max)
+        self.pools = ProducerIdPools(self.pool, self.pool)
         self.departed = DepartedClients()
         self.limits = TopicLimits()
         self.batch_bytes_max = batch_bytes_max
         self.acks = acks
         self.places_per_request = places_per_request
+        self.client_version = client_version
         self.timeout_ms = timeout_ms
         self.now = 1000.0
         self.places = [Place(TOPIC, number) for number in range(partitions)]
@@ -228,10 +241,18 @@ class RaisedWorld:
             tries.append(Try(place, values, connection.number, acks, before=before[index] if before else None))
         connection.tries = tries
         self.tries += tries
-        sets = [(*one.place, encode_set([(None, v, 5) for v in one.values], magic=1)) for one in tries]
-        body = b"".join(encode_request(2, acks, self.timeout_ms, sets))
+        version = self.client_version
+        sets = [(*one.place, self._set_of(one.values)) for one in tries]
+        body = b"".join(encode_request(version, acks, self.timeout_ms, sets))
+        assert version < IDEMPOTENT_VERSION_MIN or is_written(body, version)
         connection.deadline = self.now + self.timeout_ms / 1000 * TIMEOUT_SHARE
-        self._do(connection, connection.machine.begin(body, 2, self.now, int(self.now * 1000)))
+        self._do(connection, connection.machine.begin(body, version, self.now, int(self.now * 1000)))
+
+    def _set_of(self, values: list[bytes]) -> bytes:
+        if self.client_version < IDEMPOTENT_VERSION_MIN:
+            return encode_set([(None, value, 5) for value in values], magic=1)
+        records = [Record(number, 5, None, value) for number, value in enumerate(values)]
+        return encode_batch(records, producer_id=-1, producer_epoch=-1, base_sequence=-1)
 
     def depart(self, connection: OldConnection) -> None:
         """The client gives up its connection, and sends its sets again on another one."""
@@ -295,13 +316,15 @@ class RaisedWorld:
 
     def _take_answer(self, connection: OldConnection, body: bytes) -> None:
         assert self.now <= connection.deadline + 0.5, "too late for the client"
-        answers, _ = parse_response(body, 0, 2)
+        answers, _ = parse_response(body, 0, self.client_version)
         by_place = {Place(one.topic, one.partition): one for one in answers}
         assert len(by_place) == len(connection.tries)
         for one in connection.tries:
             one.code = by_place[one.place].error_code
             one.base_offset = by_place[one.place].base_offset
-            assert one.code <= LAST_OLD_CODE
+            if self.client_version < IDEMPOTENT_VERSION_MIN:
+                assert one.code <= LAST_OLD_CODE
+            assert one.code not in ABOUT_PRODUCER_IDS
         connection.tries = []
 
     # ------------------------------------------------------------------ steps

@@ -192,8 +192,8 @@ class RaisingScene:
         """All counters are at 0, no id is lent, nothing goes wrong inside."""
         memory = self.engine.memory
         assert memory.bytes_held == memory.unfinished_bytes == memory.answer_bytes_due == memory.answer_bytes_held == 0
-        pool = self.engine.old_producers.pool
-        assert pool.known == len(pool._idle) + len(pool._reserved)
-        assert not pool._used
+        for pool in self.engine.old_producers.pools:
+            assert pool.known == len(pool._idle) + len(pool._reserved)
+            assert not pool._used
         assert not self.engine.old_producers.departed._open
         assert self.world.errors() == []

@@ -26,12 +26,10 @@ from idemproxy.producing.numbered_batch import Place
 from idemproxy.proxy.bridge.upward.departed_clients import ClientIdentity, DepartedClients
 from idemproxy.proxy.bridge.upward.produce import (
     BYTES_AT_ONCE,
-    PARTITIONS_MAX,
     RENEWALS_MAX,
     SETS_AT_ONCE,
     RaisedProduce,
     RaisedProduceSettings,
-    wants_no_answer,
 )
 from idemproxy.proxy.bridge.upward.produce_effects import (
     AnswerClient,
@@ -43,7 +41,8 @@ from idemproxy.proxy.bridge.upward.produce_effects import (
     RunSteps,
     SendProduce,
 )
-from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool
+from idemproxy.proxy.bridge.upward.produce_formats import PARTITIONS_MAX
+from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool, ProducerIdPools
 from idemproxy.proxy.bridge.upward.raised_sets import RAISED_BYTES_MIN
 from idemproxy.proxy.bridge.upward.topic_limits import BATCH_BYTES_MIN, TopicLimits
 
@@ -62,7 +61,8 @@ Answers = dict[tuple[str, int], tuple[int, int]]
 
 class Shared:
     def __init__(self, ids_max: int = 10) -> None:
-        self.pool = ProducerIdPool(ids_max)
+        self.pools = ProducerIdPools(ProducerIdPool(ids_max), ProducerIdPool(ids_max))
+        self.pool = self.pools.by_name
         self.departed = DepartedClients()
         self.limits = TopicLimits()
         self.last_id = 100
@@ -90,7 +90,7 @@ class Scene:
         self.machine = RaisedProduce(
             RaisedProduceSettings(HOME, version, unpacked_bytes_max),
             ClientIdentity("10.0.0.1", client),
-            self.shared.pool,
+            self.shared.pools,
             self.shared.departed,
             self.shared.limits,
             self._wake,
@@ -946,15 +946,6 @@ def test_without_acks_all_is_sent_also_after_the_client_has_left() -> None:
     scene.produce(acks=0)
 
     assert scene.sent()
-
-
-@pytest.mark.parametrize("version", [0, 1, 2])
-@pytest.mark.parametrize("acks", [0, 1, -1])
-def test_a_request_without_acks_shows_in_its_first_bytes(acks: int, version: int) -> None:
-    body = b"".join(encode_request(version, acks, 5, [(TOPIC, 0, SET)]))
-
-    assert wants_no_answer(body) is (acks == 0)
-    assert wants_no_answer(memoryview(body)) is (acks == 0)
 
 
 def test_what_a_client_has_out_is_sent_again_after_it_has_left() -> None:

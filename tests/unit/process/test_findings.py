@@ -44,6 +44,8 @@ def test_nothing_is_found_where_nothing_is_wrong() -> None:
          "may append a late retry"),
         ({"settings": {"old_clients": OldClientSettings("always")}, "gives_idempotence": True}, "warning",
          "old_clients.translate", "has no effect where the proxy gives idempotence"),
+        ({"settings": {"upstream_idempotence": ("*",)}, "gives_idempotence": True}, "warning",
+         "producers.upstream_idempotence", "has no effect where the proxy gives idempotence"),
         ({"free_bytes": 9, "wanted_bytes": 10}, "problem", "data directory data", "No space left on device: 9 bytes"),
         ({"kept_cluster_id": b"a", "cluster_id": "b"}, "problem", "redis", "the state of the cluster with the id a"),
         ({"certificates": {"upstream.tls": replace(GOOD, expires_at=NOW - DAY)}}, "problem", "upstream.tls",

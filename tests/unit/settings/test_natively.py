@@ -36,7 +36,7 @@ HAVE_EFFECT = frozenset(
             "log_lines_per_minute_max",
             "admin",
         ),
-        *("log_level", "log_format", "workers"),
+        *("log_level", "log_format", "workers", "upstream_idempotence"),
         *("old_clients.translate", "old_clients.fetch", "old_clients.timestamps"),
         *(f"limits.{name}" for name in OF_LIMITS),
     )
@@ -60,7 +60,7 @@ def every_setting() -> dict[str, Settings]:
                 whole: dict[str, Any] = {one.name: replace(value, **part)}
                 found[f"{one.name}.{below.name}"] = replace(DEFAULT, **whole)
             continue
-        elif one.name not in HAVE_EFFECT:
+        elif one.name not in HAVE_EFFECT or one.name == "upstream_idempotence":
             change = {one.name: not value if isinstance(value, bool) else OTHER[type(value)]}
         found[one.name] = replace(DEFAULT, **change)
     return found
@@ -74,9 +74,10 @@ def test_a_setting_has_an_effect_or_is_named(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", every_setting())
-def test_where_the_proxy_gives_idempotence_only_old_clients_are_named(name: str) -> None:
+def test_where_the_proxy_gives_idempotence_what_needs_newer_brokers_is_named(name: str) -> None:
     named = [one.name for one in without_effect_by_proxy(every_setting()[name])]
-    assert named == ([name] if name.startswith("old_clients.") else [])
+    in_file = "producers.upstream_idempotence" if name == "upstream_idempotence" else name
+    assert named == ([in_file] if name.startswith(("old_clients.", "upstream_idempotence")) else [])
 
 
 WRITTEN = """\
@@ -117,10 +118,12 @@ old_clients:
   translate: always
   fetch: uncommitted
   timestamps: missing
+producers: {upstream_idempotence: [kafka-go*, "rskafka"]}
 """
     for said in ("auto", "native"):
         path.write_text(written.replace("IDEMPOTENCE", said))
         assert load(path, {}).old_clients == OldClientSettings("always", "uncommitted", "missing")
+        assert load(path, {}).upstream_idempotence == ("kafka-go*", "rskafka")
     path.write_text(written.replace("IDEMPOTENCE", "proxy"))
     with pytest.raises(ConfigError) as raised:
         load(path, {})
@@ -128,6 +131,8 @@ old_clients:
     assert list(raised.value.problems) == [
         f"{path}:3: old_clients.translate: {why}",
         f"{path}:5: old_clients.timestamps: {why}",
+        f"{path}:6: producers.upstream_idempotence: has no effect where the proxy gives idempotence: Kafka 0.10 knows "
+        "no producer ids",
     ]
 
 

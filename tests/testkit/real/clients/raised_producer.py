@@ -29,7 +29,7 @@ from idemproxy.proxy.bridge.upward.produce_effects import (
     RunSteps,
     SendProduce,
 )
-from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool
+from idemproxy.proxy.bridge.upward.producer_ids import ProducerIdPool, ProducerIdPools
 from idemproxy.proxy.bridge.upward.topic_limits import TopicLimits
 from idemproxy.proxy.versions import ApiKey
 
@@ -46,7 +46,7 @@ OldSets = Sequence[tuple[str, int, bytes]]
 class Shared:
     """What all connections of a proxy have in common."""
 
-    pool: ProducerIdPool = field(default_factory=ProducerIdPool)
+    pools: ProducerIdPools = field(default_factory=lambda: ProducerIdPools(ProducerIdPool(), ProducerIdPool()))
     departed: DepartedClients = field(default_factory=DepartedClients)
     limits: TopicLimits = field(default_factory=TopicLimits)
 
@@ -76,7 +76,7 @@ class RaisedProducer:
         self.closed: str | None = None
         settings = RaisedProduceSettings(broker, produce_version_max, UNPACKED_BYTES_MAX, keeps_missing_timestamps)
         self.machine = RaisedProduce(
-            settings, client, self.shared.pool, self.shared.departed, self.shared.limits, lambda: None
+            settings, client, self.shared.pools, self.shared.departed, self.shared.limits, lambda: None
         )
         self._addresses = addresses
         self._loses = loses

@@ -1,5 +1,5 @@
 """Three brokers of Kafka 4, a relay with faults in front of each, the proxy, and producers of versions that Kafka 4 has
-dropped: real clients, and raw connections for volume. Says what became of their records.
+dropped, or without idempotence: real clients, and raw connections for volume. Says what became of their records.
 
 Everything breaks between the proxy and the brokers: answers are lost, connections cut, requests come by half or late,
 leaders move, a broker is killed and comes back. Between clients and proxy nothing does: what a client itself sends
@@ -29,9 +29,9 @@ from idemproxy.demo.verdict import Position, Verdict, value_of
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.brokers.kafka_cluster import told, verdict
 from testkit.real.brokers.kraft_cluster import KraftCluster
-from testkit.real.clients.client_runs import OLD_JAVA, OLD_PYTHON, start_producer
-from testkit.real.clients.raw_client import RawClient
-from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.clients.client_runs import KAFKA_GO, KAFKAJS, OLD_JAVA, OLD_PYTHON, start_producer
+from testkit.real.clients.raw_client import RawClient, batch
+from testkit.real.proxies.configured_proxy import ConfiguredProxy
 
 from .faulty import BREAKING_KINDS
 
@@ -42,13 +42,19 @@ PARTITIONS: Final = 3
 ASSIGNMENT: Final = ((0, 1, 2), (1, 2, 0), (2, 0, 1))
 RAW, RAW_WITHOUT_ISR = "raw, acks -1", "raw, acks 1"
 """The second one writes to the broker that stays, where nothing that it has acknowledged alone can be lost."""
-REAL_CLIENTS: Final = (OLD_JAVA, OLD_PYTHON)
+RAW_BATCHES, RAW_BATCHES_WITHOUT_ISR = "raw batches, acks -1", "raw batches, acks 1"
+"""The same in Produce 3 to 12."""
+REAL_CLIENTS: Final = (OLD_JAVA, OLD_PYTHON, KAFKAJS, KAFKA_GO)
+_WITHOUT_ISR: Final = (RAW_WITHOUT_ISR, RAW_BATCHES_WITHOUT_ISR)
+_SEND_BATCHES: Final = (RAW_BATCHES, RAW_BATCHES_WITHOUT_ISR)
 LAST_CODE: Final = ErrorCode.POLICY_VIOLATION
-"""Of Kafka 0.10.2, the last one that these clients may know."""
+"""Of Kafka 0.10.2, the last one that these clients may know; those after it are about producer ids."""
 _BUFFER_BYTES, _BLOCK_MS = 6_400, 300_000
 _SETTINGS: Final[dict[str, dict[str, object]]] = {
     OLD_JAVA: {"buffer.memory": _BUFFER_BYTES, "max.block.ms": _BLOCK_MS},
     OLD_PYTHON: {"api_version": [0, 10], "buffer_memory": _BUFFER_BYTES, "max_block_ms": _BLOCK_MS},
+    KAFKAJS: {},
+    KAFKA_GO: {},
 }
 """They give up what has waited in their buffer for longer than for an answer: so little may wait there."""
 _RECORDS_IN_A_SET = 20
@@ -97,11 +103,14 @@ class Produced:
 
 
 class RawProducers:
-    """Old producers that are no library: they ask who leads, send set after set over a connection for each broker, and
-    send again what the proxy says was not appended."""
+    """Producers that are no library: they ask who leads, send set after set over a connection for each broker, and send
+    again what the proxy says was not appended."""
 
-    def __init__(self, bootstrap: tuple[str, int], topic: str, partitions: int, acks: int) -> None:
+    def __init__(
+        self, bootstrap: tuple[str, int], topic: str, partitions: int, acks: int, *, sends_batches: bool
+    ) -> None:
         self._bootstrap, self._topic, self._partitions, self._acks = bootstrap, topic, partitions, acks
+        self._sends_batches = sends_batches
         self.acknowledged: dict[Position, int] = {}
         self.codes: Counter[int] = Counter()
         self.errors: list[str] = []
@@ -121,7 +130,11 @@ class RawProducers:
                 count = min(_RECORDS_IN_A_SET, records - start)
                 sent[partition] += count
                 values = [value_of(name, partition, first + index) for index in range(count)]
-                offset = self._insist(clients, partition, self._message_set(values, random), random.randrange(3), name)
+                if self._sends_batches:
+                    version, sent_set = random.randrange(3, 13), batch(values, codec=random.choice(_CODECS))
+                else:
+                    version, sent_set = random.randrange(3), self._message_set(values, random)
+                offset = self._insist(clients, partition, sent_set, version, name)
                 for index in range(count):
                     self.acknowledged[name, partition, first + index] = offset + index
         except Exception as error:
@@ -182,7 +195,9 @@ class RawProducers:
 class OldProducersScene:
     """A context manager: entering starts relays, brokers and the proxy."""
 
-    def __init__(self, directory: Path, *, every_nth_produce: int, seed: int = 0) -> None:
+    def __init__(
+        self, directory: Path, *, every_nth_produce: int, seed: int = 0, upstream_idempotence: Sequence[str] = ()
+    ) -> None:
         self.directory = directory
         ports = free_ports(BROKERS)
         self.cluster = KraftCluster(
@@ -199,7 +214,11 @@ class OldProducersScene:
         self.relays = [
             FaultRelay(self.cluster.address(broker), plan=plans[broker], port=port) for broker, port in enumerate(ports)
         ]
-        self.proxy = ProxyProcess(directory / "proxy", (HOST, ports[CONTROLLER]), brokers=BROKERS)
+        settings = {
+            "upstream": {"bootstrap": [f"{HOST}:{ports[CONTROLLER]}"]},
+            "producers": {"upstream_idempotence": list(upstream_idempotence)},
+        }
+        self.proxy = ConfiguredProxy(directory / "proxy", settings, listener={}, brokers=BROKERS)
         self._children = ChildProcesses()
         self._stack = ExitStack()
         self._moves = 0
@@ -248,7 +267,7 @@ class OldProducersScene:
         for relay in self.relays:
             relay.set_faults(False)
         for (_, topic), one in zip(found, ended, strict=True):
-            partitions = 1 if one.kind == RAW_WITHOUT_ISR else PARTITIONS
+            partitions = 1 if one.kind in _WITHOUT_ISR else PARTITIONS
             self.cluster.wait_for_leaders(topic, partitions)
             one.verdict = verdict(self.cluster, topic, partitions, self._told[one.kind])
         return ended
@@ -257,7 +276,7 @@ class OldProducersScene:
 
     def _kind(self, kind: str, records: int) -> tuple[Callable[..., Callable[[], Produced]], str]:
         self._told = {}
-        is_alone = kind == RAW_WITHOUT_ISR
+        is_alone = kind in _WITHOUT_ISR
         topic = f"old-{len(self._topics)}-{int(time.time())}"
         self._topics.append(topic)
         if is_alone:
@@ -299,9 +318,12 @@ class OldProducersScene:
     def _start_raw(
         self, kind: str, topic: str, records: int, seconds_max: float, threads: ThreadPoolExecutor, clients: int
     ) -> Callable[[], Produced]:
-        is_alone = kind == RAW_WITHOUT_ISR
+        is_alone = kind in _WITHOUT_ISR
         begun = time.monotonic()
-        raw = RawProducers(self.proxy.address, topic, 1 if is_alone else PARTITIONS, 1 if is_alone else -1)
+        raw = RawProducers(
+            *(self.proxy.address, topic, 1 if is_alone else PARTITIONS, 1 if is_alone else -1),
+            sends_batches=kind in _SEND_BATCHES,
+        )
         share, rest = divmod(records, clients)
         running: list[Future[None]] = [
             threads.submit(raw.run, number + (100 if is_alone else 0), share + (number < rest))

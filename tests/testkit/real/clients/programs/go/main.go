@@ -11,6 +11,7 @@ import (
 var programs = map[string]func(arguments){
 	"franz-go producer": franzProducer,
 	"franz-go reader":   franzReader,
+	"kafka-go producer": kafkaGoProducer,
 	"sarama producer":   saramaProducer,
 	"sarama reader":     saramaReader,
 }
