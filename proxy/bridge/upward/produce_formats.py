@@ -29,6 +29,7 @@ from .raised_sets import raising_all
 ACKS: Final = (-1, 0, 1)
 PARTITIONS_MAX: Final = 4_000
 """Of one request, which concerns one broker: it should lead no more. To read or to answer so many takes 15 ms."""
+_NAME_BYTES_MAX: Final = 2**15 - 1
 _ATTRIBUTES_AT: Final = 21
 
 Sets = Mapping[Place, tuple[Sequence[Buffer], int]]
@@ -81,7 +82,8 @@ def is_written(body: Buffer, api_version: int) -> bool:
     except WireError:
         return False
     places = {(one.topic, one.partition) for one in request.partitions}
-    is_plain = request.transactional_id is None and request.acks in ACKS
+    names_fit = all(len(topic.encode()) <= _NAME_BYTES_MAX for topic in {topic for topic, _ in places})  # from 9 on
+    is_plain = request.transactional_id is None and request.acks in ACKS and names_fit
     return is_plain and 0 < len(headers) == len(places) <= PARTITIONS_MAX and all(map(_is_without_id, headers))
 
 

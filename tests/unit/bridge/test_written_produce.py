@@ -74,10 +74,14 @@ ONE = batch(b"v", b"w")
 
 
 def body_of(
-    version: int, *sets: tuple[int, bytes | None], acks: int = -1, transactional_id: str | None = None
+    version: int,
+    *sets: tuple[int, bytes | None],
+    acks: int = -1,
+    transactional_id: str | None = None,
+    name: str = TOPIC,
 ) -> bytes:
     """As the library writes it."""
-    topic = {"topic_id": TOPIC_ID} if version >= BY_ID else {"name": TOPIC}
+    topic = {"topic_id": TOPIC_ID} if version >= BY_ID else {"name": name}
     data = {**topic, "partition_data": [{"index": index, "records": records} for index, records in sets]}
     fields: dict[str, Any] = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 8_000}
     return bytes(messages.encode_request(0, version, **fields, topic_data=[data]))
@@ -390,6 +394,14 @@ def test_what_is_not_written(version: int) -> None:
     assert not is_written(body_of(version, (0, ONE), acks=2), version)
     whole = body_of(version, (0, ONE))
     assert all(not is_written(whole[:end], version) for end in range(len(whole)))
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_a_name_that_no_broker_reads_is_not_written(version: int) -> None:
+    """It does not fit into the version in which brokers are asked."""
+    longest = "\N{EURO SIGN}" * 10_922 + "x"
+    assert is_written(body_of(version, (0, ONE), name=longest), version)
+    assert not is_written(body_of(version, (0, ONE), name=longest + "x"), version)
 
 
 @given(st.integers(3, 13), st.integers(0, 200), st.binary(max_size=6))
