@@ -43,10 +43,11 @@ class ProduceFormat:
     """Some versions of Produce. ``names_topics_by_id``: the topic of a place is its id, in hexadecimal digits.
     ``splits``: a batch that is too large is taken apart, as its client does not know what a batch is. ``client_code``:
     what a client gets for a broker's code. ``broker_version``: for the client's version and the broker's highest one.
-    ``batches_of``: arrival time, the most bytes of a set, unpacked, and those of all batches follow the sets."""
+    ``keeps_body``: its batches are parts of the request. ``batches_of``: arrival time, the most bytes of a set, unpacked, and those of all batches follow the sets."""
 
     names_topics_by_id: bool
     splits: bool
+    keeps_body: bool
     client_code: Callable[[int, bool], int]
     broker_version: Callable[[int, int], int]
     parse_request: Callable[[Buffer, int], ProduceRequest]
@@ -107,6 +108,7 @@ def _encode_response(api_version: int, answers: Sequence[PartitionAnswer], throt
 MESSAGE_SETS: Final = ProduceFormat(
     names_topics_by_id=False,
     splits=True,
+    keeps_body=False,
     client_code=produced_code,
     broker_version=lambda _, highest: min(highest, SENT_VERSION_MAX),
     parse_request=_parse_request,
@@ -119,6 +121,7 @@ MESSAGE_SETS: Final = ProduceFormat(
 BATCHES: Final = ProduceFormat(
     names_topics_by_id=False,
     splits=False,
+    keeps_body=True,
     client_code=written_code,
     broker_version=lambda version, highest: min(version, highest, SENT_VERSION_MAX),
     parse_request=_parse_request,
@@ -132,6 +135,7 @@ to 12 have the layouts of 9 but for tagged fields, and differ from 8 in transact
 BATCHES_BY_TOPIC_ID: Final = ProduceFormat(
     names_topics_by_id=True,
     splits=False,
+    keeps_body=True,
     client_code=written_code,
     broker_version=lambda version, _: version,
     parse_request=lambda body, _: produce_topic_ids.parse_request(body),

@@ -257,6 +257,20 @@ def test_a_damaged_batch_is_refused_and_the_others_are_sent() -> None:
     assert scene.answer(7) == {(TOPIC, 0): (ErrorCode.CORRUPT_MESSAGE, -1), (TOPIC, 1): (NONE, 4)}
 
 
+def test_all_of_a_request_is_counted_while_one_of_its_batches_waits() -> None:
+    """Batches are not copied before they are sent: as long as one waits, all of the request is in memory."""
+    scene, large = Scene(), bytearray(batch(bytes(1 << 20)))
+    large[-1] ^= 1
+    produce(scene, 8, (0, bytes(large)), (1, ONE))
+    sent = scene.sent()
+    assert [one.partition for one in request(sent).partitions] == [1]
+    assert scene.machine.buffered_bytes == len(body_of(8, (0, bytes(large)), (1, ONE))) + len(ONE)
+    scene.reply(sent, (1, NONE, 4))
+
+    assert scene.machine.is_idle
+    assert scene.machine.buffered_bytes == 0
+
+
 def test_what_may_be_in_the_log_when_the_time_is_over_is_a_timeout() -> None:
     scene = Scene()
     produce(scene, 8)
