@@ -21,8 +21,8 @@ from .record_batch import BATCH_OVERHEAD_BYTES, CODEC_MASK, MAGIC, MAGIC_AT
 HEADERS_MAX: Final = 100
 """Headers of one record that are looked at: applications use a handful, and each costs a microsecond."""
 REQUEST_HEADERS_MAX: Final = 20_000
-"""Of all batches of one request, which may have come as a whole: 10,000 with 100 each would take a second. Batches after
-them are known by their producer id only."""
+"""Of all batches of one request, which may have come as a whole: 10,000 with 100 each would take a second. Later
+batches are known by their producer id only."""
 FIELD_BYTES_MAX: Final = 64 * 1024
 """Of the start of a request, or of a field in it, that are kept until more arrives: a topic's name and a header's have
 32 KiB at most."""

@@ -41,9 +41,10 @@ Parts = Sequence[tuple[str, int, Buffer]]
 @value(frozen=True, slots=True)
 class ProduceFormat:
     """Some versions of Produce. ``names_topics_by_id``: the topic of a place is its id, in hexadecimal digits.
-    ``splits``: a batch that is too large is taken apart, as its client does not know what a batch is. ``client_code``:
-    what a client gets for a broker's code. ``broker_version``: for the client's version and the broker's highest one.
-    ``keeps_body``: its batches are parts of the request. ``batches_of``: arrival time, the most bytes of a set, unpacked, and those of all batches follow the sets."""
+    ``splits``: a batch that is too large is taken apart, as its client does not know what a batch is. ``keeps_body``:
+    its batches are parts of the request. ``client_code``: what a client gets for a broker's code. ``broker_version``:
+    for the client's version and the broker's highest one. ``batches_of``: arrival time, the most bytes of a set,
+    unpacked, and those of all batches follow the sets."""
 
     names_topics_by_id: bool
     splits: bool
