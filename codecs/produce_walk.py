@@ -20,6 +20,9 @@ from .record_batch import BATCH_OVERHEAD_BYTES, CODEC_MASK, MAGIC, MAGIC_AT
 
 HEADERS_MAX: Final = 100
 """Headers of one record that are looked at: applications use a handful, and each costs a microsecond."""
+REQUEST_HEADERS_MAX: Final = 20_000
+"""Of all batches of one request, which may have come as a whole: 10,000 with 100 each would take a second. Later
+batches are known by their producer id only."""
 FIELD_BYTES_MAX: Final = 64 * 1024
 """Of the start of a request, or of a field in it, that are kept until more arrives: a topic's name and a header's have
 32 KiB at most."""
@@ -67,8 +70,8 @@ class ProduceWalk:
     of them has a batch that is looked for. ``is_over``: nothing more of the request has to be looked at."""
 
     __slots__ = (
-        *("_arrived", "_at", "_base", "_end", "_headers", "_is_flexible", "_kept", "_partition", "_partitions"),
-        *("_size", "_step", "_topic", "_topics", "_version", "_wanted", "has_found", "is_over", "parts"),
+        *("_arrived", "_at", "_base", "_end", "_headers", "_headers_left", "_is_flexible", "_kept", "_partition"),
+        *("_partitions", "_size", "_step", "_topic", "_topics", "_version", "_wanted", "has_found", "is_over", "parts"),
     )
 
     def __init__(self, version: int, size: int, wanted: Wanted) -> None:
@@ -89,6 +92,7 @@ class ProduceWalk:
         self._step: Callable[[_Bytes, int], int] = self._begin
         self._topic = b""
         self._topics = self._partitions = self._partition = self._end = self._headers = 0
+        self._headers_left = REQUEST_HEADERS_MAX
 
     @property
     def left(self) -> int:
@@ -183,7 +187,8 @@ class ProduceWalk:
 
     def _count_headers(self, data: _Bytes, at: int) -> int:
         count, at = read_varlong(data, at)
-        self._headers = min(count, HEADERS_MAX)
+        self._headers = min(max(count, 0), HEADERS_MAX, self._headers_left)
+        self._headers_left -= self._headers
         return self._go_to_header(at)
 
     def _read_header(self, data: _Bytes, at: int) -> int:

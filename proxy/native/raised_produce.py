@@ -47,6 +47,8 @@ from .upstream import NativeUpstream
 _METADATA_VERSION: Final = 4
 _METADATA_BY_ID_VERSION: Final = 12
 """The first one that asks for topics by their ids. Brokers that take these in a Produce (13) have it."""
+_CLIENT_ID_BYTES_MAX: Final = 2**15 - 1
+"""Of what brokers are told. One that is not UTF-8 was read with replacement characters, of three bytes each."""
 
 
 class _Connection(Pipe):
@@ -83,7 +85,8 @@ class ProducingClient:
         self._broker = broker
         self._upstream = upstream
         self._to_brokers = to_brokers
-        self._client_id = client_id
+        has_room = client_id is None or len(client_id.encode()) <= _CLIENT_ID_BYTES_MAX
+        self._client_id = client_id if has_room else None
         self._answered = answered
         self._failed = failed
         shared = host.old_producers

@@ -182,6 +182,8 @@ class RaisedProduce:
         """Those of them of which nothing is under way."""
         self._under_way: dict[Place, int] = {}
         """The bytes of the batch that is under way, by partition."""
+        self._body_bytes = self._kept_bytes = 0
+        """Of the request's body, and of what is in memory of it once it was read: all, where any batch is a part."""
         self._arrived_ms = 0
         self._deadline = 0.0
         self._throttle_ms = 0
@@ -210,9 +212,12 @@ class RaisedProduce:
     def buffered_bytes(self) -> int:
         """What is in memory of the request, but for the steps that are under way and the body that ``begin`` was given:
         that one is needed until ``worked`` was called."""
+        sent = 0 if self._core is None else self._core.buffered_bytes
+        if self._format.keeps_body:
+            return self._kept_bytes + sent
         batches = sum(one.batches.size_bytes for one in self._sets.values())
         submitted = sum(len(one.submitted) for one in self._sets.values() if one.submitted is not None)
-        return batches + submitted + (0 if self._core is None else self._core.buffered_bytes)
+        return batches + submitted + sent
 
     # ------------------------------------------------------------------ the client
     def begin(self, body: Buffer, api_version: int, now: float, arrived_ms: int) -> list[Effect]:
@@ -228,7 +233,7 @@ class RaisedProduce:
             return [CloseClient(f"{len(request.partitions)} partitions in a produce request, limit {PARTITIONS_MAX}")]
         if self._has_left:
             self._departed.depart(self._client, self)
-        self._request, self._client_version = request, api_version
+        self._request, self._client_version, self._body_bytes = request, api_version, len(body)
         self._version = self._format.broker_version(api_version, self._settings.produce_version_max)
         self._pool = self._pools.by_topic_id if self._format.names_topics_by_id else self._pools.by_name
         timeout_seconds = min(max(request.timeout_ms / 1000, TIMEOUT_SECONDS_MIN), TIMEOUT_SECONDS_MAX)
@@ -696,7 +701,8 @@ class RaisedProduce:
     # ------------------------------------------------------------------ steps
     def _take_raised(self, raised: Mapping[Place, list[Buffer] | RefusedSet], now: float) -> None:
         assert self._request is not None
-        self._request.partitions.clear()  # nothing refers to the request's bytes any more
+        self._request.partitions.clear()  # nothing but batches refers to the request's bytes any more
+        self._kept_bytes = self._body_bytes if self._format.keeps_body else 0
         for place, found in raised.items():
             one = self._sets[place]
             one.message_sets.clear()

@@ -29,6 +29,7 @@ from .raised_sets import raising_all
 ACKS: Final = (-1, 0, 1)
 PARTITIONS_MAX: Final = 4_000
 """Of one request, which concerns one broker: it should lead no more. To read or to answer so many takes 15 ms."""
+_NAME_BYTES_MAX: Final = 2**15 - 1
 _ATTRIBUTES_AT: Final = 21
 
 Sets = Mapping[Place, tuple[Sequence[Buffer], int]]
@@ -40,12 +41,14 @@ Parts = Sequence[tuple[str, int, Buffer]]
 @value(frozen=True, slots=True)
 class ProduceFormat:
     """Some versions of Produce. ``names_topics_by_id``: the topic of a place is its id, in hexadecimal digits.
-    ``splits``: a batch that is too large is taken apart, as its client does not know what a batch is. ``client_code``:
-    what a client gets for a broker's code. ``broker_version``: for the client's version and the broker's highest one.
-    ``batches_of``: arrival time, the most bytes of a set, unpacked, and those of all batches follow the sets."""
+    ``splits``: a batch that is too large is taken apart, as its client does not know what a batch is. ``keeps_body``:
+    its batches are parts of the request. ``client_code``: what a client gets for a broker's code. ``broker_version``:
+    for the client's version and the broker's highest one. ``batches_of``: arrival time, the most bytes of a set,
+    unpacked, and those of all batches follow the sets."""
 
     names_topics_by_id: bool
     splits: bool
+    keeps_body: bool
     client_code: Callable[[int, bool], int]
     broker_version: Callable[[int, int], int]
     parse_request: Callable[[Buffer, int], ProduceRequest]
@@ -81,7 +84,8 @@ def is_written(body: Buffer, api_version: int) -> bool:
     except WireError:
         return False
     places = {(one.topic, one.partition) for one in request.partitions}
-    is_plain = request.transactional_id is None and request.acks in ACKS
+    names_fit = all(len(topic.encode()) <= _NAME_BYTES_MAX for topic in {topic for topic, _ in places})  # from 9 on
+    is_plain = request.transactional_id is None and request.acks in ACKS and names_fit
     return is_plain and 0 < len(headers) == len(places) <= PARTITIONS_MAX and all(map(_is_without_id, headers))
 
 
@@ -105,6 +109,7 @@ def _encode_response(api_version: int, answers: Sequence[PartitionAnswer], throt
 MESSAGE_SETS: Final = ProduceFormat(
     names_topics_by_id=False,
     splits=True,
+    keeps_body=False,
     client_code=produced_code,
     broker_version=lambda _, highest: min(highest, SENT_VERSION_MAX),
     parse_request=_parse_request,
@@ -117,6 +122,7 @@ MESSAGE_SETS: Final = ProduceFormat(
 BATCHES: Final = ProduceFormat(
     names_topics_by_id=False,
     splits=False,
+    keeps_body=True,
     client_code=written_code,
     broker_version=lambda version, highest: min(version, highest, SENT_VERSION_MAX),
     parse_request=_parse_request,
@@ -130,6 +136,7 @@ to 12 have the layouts of 9 but for tagged fields, and differ from 8 in transact
 BATCHES_BY_TOPIC_ID: Final = ProduceFormat(
     names_topics_by_id=True,
     splits=False,
+    keeps_body=True,
     client_code=written_code,
     broker_version=lambda version, _: version,
     parse_request=lambda body, _: produce_topic_ids.parse_request(body),

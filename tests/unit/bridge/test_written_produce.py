@@ -74,10 +74,14 @@ ONE = batch(b"v", b"w")
 
 
 def body_of(
-    version: int, *sets: tuple[int, bytes | None], acks: int = -1, transactional_id: str | None = None
+    version: int,
+    *sets: tuple[int, bytes | None],
+    acks: int = -1,
+    transactional_id: str | None = None,
+    name: str = TOPIC,
 ) -> bytes:
     """As the library writes it."""
-    topic = {"topic_id": TOPIC_ID} if version >= BY_ID else {"name": TOPIC}
+    topic = {"topic_id": TOPIC_ID} if version >= BY_ID else {"name": name}
     data = {**topic, "partition_data": [{"index": index, "records": records} for index, records in sets]}
     fields: dict[str, Any] = {"transactional_id": transactional_id, "acks": acks, "timeout_ms": 8_000}
     return bytes(messages.encode_request(0, version, **fields, topic_data=[data]))
@@ -253,6 +257,20 @@ def test_a_damaged_batch_is_refused_and_the_others_are_sent() -> None:
     assert scene.answer(7) == {(TOPIC, 0): (ErrorCode.CORRUPT_MESSAGE, -1), (TOPIC, 1): (NONE, 4)}
 
 
+def test_all_of_a_request_is_counted_while_one_of_its_batches_waits() -> None:
+    """Batches are not copied before they are sent: as long as one waits, all of the request is in memory."""
+    scene, large = Scene(), bytearray(batch(bytes(1 << 20)))
+    large[-1] ^= 1
+    produce(scene, 8, (0, bytes(large)), (1, ONE))
+    sent = scene.sent()
+    assert [one.partition for one in request(sent).partitions] == [1]
+    assert scene.machine.buffered_bytes == len(body_of(8, (0, bytes(large)), (1, ONE))) + len(ONE)
+    scene.reply(sent, (1, NONE, 4))
+
+    assert scene.machine.is_idle
+    assert scene.machine.buffered_bytes == 0
+
+
 def test_what_may_be_in_the_log_when_the_time_is_over_is_a_timeout() -> None:
     scene = Scene()
     produce(scene, 8)
@@ -390,6 +408,14 @@ def test_what_is_not_written(version: int) -> None:
     assert not is_written(body_of(version, (0, ONE), acks=2), version)
     whole = body_of(version, (0, ONE))
     assert all(not is_written(whole[:end], version) for end in range(len(whole)))
+
+
+@pytest.mark.parametrize("version", [9, 12])
+def test_a_name_that_no_broker_reads_is_not_written(version: int) -> None:
+    """It does not fit into the version in which brokers are asked."""
+    longest = "\N{EURO SIGN}" * 10_922 + "x"
+    assert is_written(body_of(version, (0, ONE), name=longest), version)
+    assert not is_written(body_of(version, (0, ONE), name=longest + "x"), version)
 
 
 @given(st.integers(3, 13), st.integers(0, 200), st.binary(max_size=6))

@@ -10,7 +10,7 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.produce_acks import acks_of
-from idemproxy.codecs.produce_walk import HEADERS_MAX, Part, ProduceWalk, Wanted
+from idemproxy.codecs.produce_walk import HEADERS_MAX, REQUEST_HEADERS_MAX, Part, ProduceWalk, Wanted
 from idemproxy.codecs.record_batch import Record, encode_batch
 
 PRODUCE = 0
@@ -104,6 +104,16 @@ def test_parts_without_a_v2_batch_or_with_too_many_headers_pass() -> None:
     parts = (("a", 0, b"x" * 100), ("a", 1, b""), ("a", 2, batch(9, many)), ("a", 3, batch(WANTED.producer_id)))
     walk = walked(request(3, parts), 3)
     assert [one.is_wanted for one in walk.parts] == [False, False, False, True]
+
+
+def test_of_a_request_with_many_headers_the_first_ones_are_looked_at() -> None:
+    """A header costs a microsecond, and a request that comes as a whole is walked through at once."""
+    many, last = (("h", b""),) * HEADERS_MAX, (("expected-offset", b"1"),)
+    parts = [("a", number, batch(9, many)) for number in range(REQUEST_HEADERS_MAX // HEADERS_MAX)]
+    after = (("a", 300, batch(9, last)), ("a", 301, batch(WANTED.producer_id)), ("a", 302, batch(9, last)))
+    for before, found in ((parts, [False, True, False]), (parts[1:], [True, True, True])):
+        walk = walked(request(9, (*before, *after)), 9)
+        assert [one.partition for one in walk.parts if one.is_wanted] == [300 + n for n in range(3) if found[n]]
 
 
 def test_any_bytes_can_be_walked_and_only_a_fields_start_is_kept() -> None:

@@ -15,7 +15,7 @@ import pytest
 from idemproxy.codecs import messages, produce_topic_ids
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.primitives import encode_unsigned_varint
-from idemproxy.codecs.produce import PartitionAnswer
+from idemproxy.codecs.produce import PartitionAnswer, encode_response
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.proxy.native.raising import RaisingSession
 from idemproxy.proxy.native.session import NativeSession
@@ -134,6 +134,20 @@ def test_a_client_without_a_client_id_is_meant_by_a_pattern_for_all() -> None:
         nameless[:4] = (len(nameless) - 4).to_bytes(4, "big")
         scene.send(bytes(nameless))
         assert scene.is_staged is is_staged, pattern
+
+
+def test_a_client_id_that_would_be_too_long_in_utf_8_is_not_told_to_the_broker() -> None:
+    """Of each byte that is none three are made."""
+    scene = Scene("*")
+    named = bytearray(produce(1))
+    named[12 : 14 + len("client")] = struct.pack(">h", 20_000) + b"\xff" * 20_000
+    named[:4] = (len(named) - 4).to_bytes(4, "big")
+    scene.send(bytes(named))
+    scene.give_id()
+    assert scene.waiting(ApiKey.PRODUCE).frames[0][8:10] == b"\xff\xff"
+    scene.answer(ApiKey.PRODUCE, encode_response(8, [PartitionAnswer(NAME.decode(), 0, 0, 17)]))
+    assert scene.line.answers == [1]
+    scene.assert_nothing_stays()
 
 
 @pytest.mark.parametrize("version", [3, 9])
