@@ -29,7 +29,7 @@ class DepartedClients:
         self._waiting: dict[ClientIdentity, OrderedDict[object, Callable[[], None]]] = {}
 
     def depart(self, client: ClientIdentity, connection: object) -> None:
-        """A client has closed a connection while something of it is out."""
+        """A client has closed a connection while something of it is out, or is still to be begun."""
         self._open.setdefault(client, {})[connection] = None
 
     def end(self, client: ClientIdentity, connection: object) -> None:

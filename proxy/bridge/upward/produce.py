@@ -163,7 +163,7 @@ class RaisedProduce:
         self._numbers = 0
         self._preferred: int | None = None
         """The producer id of the last request."""
-        self._has_left = False
+        self._has_left = self._leaves_more = False
         self._request: ProduceRequest | None = None
         self._reset()
 
@@ -226,8 +226,6 @@ class RaisedProduce:
             return [CloseClient(str(error))]
         if len(request.partitions) > PARTITIONS_MAX:
             return [CloseClient(f"{len(request.partitions)} partitions in a produce request, limit {PARTITIONS_MAX}")]
-        if self._has_left:
-            self._departed.depart(self._client, self)
         self._request, self._client_version = request, api_version
         self._version = self._format.broker_version(api_version, self._settings.produce_version_max)
         self._pool = self._pools.by_topic_id if self._format.names_topics_by_id else self._pools.by_name
@@ -254,20 +252,26 @@ class RaisedProduce:
         self._works.append((raised, self._take_raised))
         return self._continue(now)
 
-    def left(self, now: float) -> list[Effect]:
+    def left(self, now: float, *, leaves_more: bool = False) -> list[Effect]:
         """The client has closed its connection. A request without acks is finished: its client may end right after it.
-        Of any other one nothing more is begun; what is out gets an outcome. Of what waits to be begun, requests without
-        acks still may be, others are dropped. There are no answers from now on."""
-        self._has_left = True
-        if self._request is None:
-            return []
-        self._departed.depart(self._client, self)
-        if self._request.acks == 0:
+        Of any other one nothing more is begun; what is out gets an outcome. ``leaves_more``: further requests without
+        acks will be begun, and ``leaves_no_more`` is owed; until then a new connection of the client waits. There are
+        no answers from now on."""
+        self._has_left, self._leaves_more = True, leaves_more
+        if self._request is not None or leaves_more:
+            self._departed.depart(self._client, self)
+        if self._request is None or self._request.acks == 0:
             return []
         for one in self._open_sets():
             one.batches = SetBatches()
             self._leave_to_client(one.place, now)
         return self._continue(now)
+
+    def leaves_no_more(self) -> None:
+        """Nothing else of a client that has left is begun."""
+        self._leaves_more = False
+        if self._request is None:
+            self._departed.end(self._client, self)
 
     # ------------------------------------------------------------------ the shell
     def worked(self, number: int, result: Any, now: float) -> list[Effect]:
@@ -655,7 +659,7 @@ class RaisedProduce:
         if self._renews:
             self._renew()
         self._give_back()
-        if self._has_left:
+        if self._has_left and not self._leaves_more:
             self._departed.end(self._client, self)
         effect = self._answer(self._request)
         self._reset()

@@ -905,6 +905,36 @@ def test_what_wants_no_answer_is_sent_after_its_client_has_left_once_an_earlier_
     assert numbers_of(second.sent()) == (101, 0, 2)
 
 
+def test_all_that_a_client_has_left_comes_before_what_its_next_connection_has_left() -> None:
+    shared = Shared()
+    first, second = Scene(shared), Scene(shared)
+    first.produce(acks=0)
+    sent = first.sent()
+    first.do(first.machine.left(first.now, leaves_more=True))
+    second.produce(acks=0)
+    second.do(second.machine.left(second.now))
+    first.reply(sent, (0, NONE, 1))
+    assert not second.is_woken
+    first.produce(acks=0)
+    first.machine.leaves_no_more()
+    sent = first.sent()
+    assert not second.is_woken
+    first.reply(sent, (0, NONE, 3))
+    assert second.is_woken
+    second.do(second.machine.woken(second.now))
+
+    assert numbers_of(second.sent()) == (101, 0, 4)
+
+
+def test_a_client_of_which_nothing_more_is_begun_is_not_waited_for() -> None:
+    scene = Scene()
+    scene.do(scene.machine.left(scene.now, leaves_more=True))
+    assert scene.shared.departed.are_open
+    scene.machine.leaves_no_more()
+
+    assert not scene.shared.departed.are_open
+
+
 def test_who_waits_for_an_earlier_connection_takes_no_turn_of_those_that_wait_for_an_id() -> None:
     shared = Shared(ids_max=1)
     owner, waiting, last = Scene(shared, client="a"), Scene(shared, client="b"), Scene(shared, client="c")

@@ -368,6 +368,31 @@ def test_what_a_client_has_left_is_begun_within_a_bounded_time() -> None:
     scene.assert_nothing_stays()
 
 
+def test_what_a_client_has_left_takes_no_pass_for_itself_and_a_drain_waits_for_all_of_it() -> None:
+    scene = RaisingScene()
+    budget, now = scene.engine.loop_budget, scene.proxy.host.now
+    in_long_passes: list[bool] = []
+    long_ago = now() - 1
+
+    def wall_clock_ms() -> int:
+        in_long_passes.append(budget.began_at == long_ago)
+        budget.began_at = long_ago
+        return 0
+
+    scene.send(fetch(1, wait_ms=60_000), *(produce(number, acks=0) for number in range(2, 12)))
+    scene.engine.old_producers.wall_clock_ms = wall_clock_ms
+    assert scene.line.wire is not None
+    scene.line.wire.reset()
+    assert scene.world.network.run(1, lambda: bool(in_long_passes))
+    assert not scene.engine.sessions
+    drained: list[int] = []
+    scene.engine.drain(lambda: drained.append(len(in_long_passes)))
+    scene.run()
+    assert in_long_passes == [False] * 10
+    assert drained == [10]
+    scene.assert_nothing_stays()
+
+
 def test_an_authenticated_client_without_acks_may_leave_with_several_batches_queued() -> None:
     scene = RaisingScene(requires_login=True)
     scene.log_in()
