@@ -23,7 +23,7 @@ A client that has gone gets nothing; what it has out still gets an outcome, for 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
@@ -425,6 +425,8 @@ class RaisedProduce:
             if not self._core.is_idle or self._sent:
                 return  # what is out under the old epoch gets its outcome first
             self._renew()
+        if self._lent is not None and not any(self._may_write(self._lent)):
+            self._give_back()  # a batch of another connection of the client may arrive there under another id by now
         if self._lent is None:
             places = [one.place for one in self._open_sets()]
             self._lent = self._pool.lend(self._client, places, self._preferred)
@@ -455,13 +457,16 @@ class RaisedProduce:
 
     def _begin_core(self, lent: LentId, now: float) -> None:
         left = self._deadline - now
-        sets = [one for one in self._open_sets() if self._pool.may_write(lent, one.place)]
+        sets = list(self._may_write(lent))
         self._round = [*(one for one in self._round if one.code is not None), *sets]
         self._core = ProducerCore(lent.producer_id, {}, Timing(left, left), self._spread)
         self._core.cluster = Cluster({}, dict.fromkeys((one.place for one in sets), self._settings.broker), {}, {})
         self._preferred = lent.number
         self._to_begin = deque(sets)
         self._under_way.clear()
+
+    def _may_write(self, lent: LentId) -> Iterator[_Set]:
+        return (one for one in self._open_sets() if self._pool.may_write(lent, one.place))
 
     def _begin_more(self, now: float) -> None:
         """Begin with further sets, as far as there is room for them."""

@@ -839,6 +839,21 @@ def test_where_batches_may_arrive_under_two_ids_each_is_followed_under_its_own()
     assert [one.partition for one in request_of(sent).partitions] == [0, 1], "all of them have arrived by now"
 
 
+def test_an_id_under_which_nothing_may_be_written_by_the_time_it_is_given_is_left_to_others() -> None:
+    shared = Shared()
+    first, second = Scene(shared), Scene(shared, gives_ids=False)
+    first.produce()
+    second.produce(timeout=100_000)
+    assert second.take(AskProducerId)
+    while not first.machine.is_idle:
+        first.wait()
+    assert first.code() == TIMED_OUT
+    second.do(second.machine.answered_id(_GIVEN_ID.pack(0, 0, 102, 0), first.now))
+
+    assert numbers_of(second.sent()) == (101, 1, 0)
+    assert 102 in shared.pool._idle
+
+
 # ---------------------------------------------------------------------- clients that leave
 def test_a_client_that_connects_again_waits_for_the_outcome() -> None:
     shared = Shared()
