@@ -523,12 +523,15 @@ class Engine:
 
     def _drain_ends(self, is_any_busy: bool, drained: Callable[[], None]) -> None:
         # Clients that have not produced yet are still read: one may have sent a batch without a producer id meanwhile.
-        if is_any_busy or self._has_produce_in_flight():
+        is_over = not is_any_busy and not self._has_produce_in_flight()
+        if is_over:
+            for session in list(self.sessions):
+                session.close()
+            is_over = not self._has_produce_in_flight()  # what waits for a fetch and wants no answer is begun now
+        if is_over:
+            drained()
+        else:
             self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))
-            return
-        for session in list(self.sessions):
-            session.close()
-        drained()
 
     def close(self) -> None:
         """Drop every connection at once."""

@@ -192,6 +192,20 @@ def test_a_drain_waits_for_what_a_client_without_acks_has_left() -> None:
     scene.assert_nothing_stays()
 
 
+def test_a_drain_waits_for_what_wants_no_answer_and_was_queued_after_a_fetch() -> None:
+    scene = RaisingScene()
+    scene.send(fetch(1, wait_ms=60_000), produce(2, message_set(b"2"), acks=0))
+    drained: list[bool] = []
+    scene.engine.drain(lambda: drained.append(True))
+    scene.run()
+    assert not drained
+    scene.give_id()
+    assert values_that_follow(scene) == [b"2"]
+    scene.run()
+    assert drained
+    scene.assert_nothing_stays()
+
+
 # ---------------------------------------------------------------------- clients that authenticate at their broker
 def test_a_client_that_authenticates_writes_over_its_own_connection() -> None:
     scene = RaisingScene(requires_login=True)
