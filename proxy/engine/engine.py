@@ -157,7 +157,8 @@ class Engine:
         """Each belongs to one client; with a produce out it outlives the session."""
         self.requests_by_key: dict[int, int] = defaultdict(int)
         """Requests that came in, by API key."""
-        self.old_clients, self.old_producers = OldClientWatch(wall_clock_ms, report), OldProducers(wall_clock_ms)
+        self.old_clients = OldClientWatch(wall_clock_ms, report)
+        self.old_producers = OldProducers(wall_clock_ms, self._counts_addresses)
         self.measure_request: Callable[[int, float], None] | None = None
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers

@@ -4,6 +4,7 @@ lost or unwanted."""
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.record_batch import iterate_records, iterate_stored
 from idemproxy.codecs.steps import Steps
+from idemproxy.producing.numbered_batch import Place
 from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.upward.departed_clients import ClientIdentity
 from idemproxy.proxy.events import ClientRefused
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual.raising_scene import RaisingScene, fetch, message_set, metadata, produce
+from testkit.virtual.world import TOPIC
 
 OK, NOT_LEADER, TIMED_OUT = ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT
 ONE = message_set(b"value")
@@ -310,6 +314,21 @@ def test_an_answer_of_the_broker_that_cannot_be_read_ends_the_connection_and_is_
     (refused,) = [event for _, _, event in scene.proxy.events if isinstance(event, ClientRefused)]
     assert refused.what.startswith("the broker's answer cannot be read: ")
     scene.assert_nothing_stays()
+
+
+def test_behind_a_load_balancer_one_address_may_have_all_producer_ids() -> None:
+    scene = RaisingScene()
+    client, place = ClientIdentity("10.0.0.1", "old"), Place(TOPIC, 0)
+
+    def asked_for() -> int:
+        (pool, _), asked = scene.engine.old_producers.pools, 0
+        while pool.ask_or_wait(client, [place], client, lambda: None):
+            asked += 1
+        return asked
+
+    assert asked_for() == limits.OLD_PRODUCER_IDS_PER_IP_MAX
+    scene.engine.set_caps(replace(scene.engine.caps, connections_per_ip_max=0))
+    assert limits.OLD_PRODUCER_IDS_PER_IP_MAX + asked_for() == limits.OLD_PRODUCER_IDS_MAX
 
 
 # ---------------------------------------------------------------------- clients that leave
