@@ -267,6 +267,11 @@ class RaisedProduce:
             self._leave_to_client(one.place, now)
         return self._continue(now)
 
+    @property
+    def _is_abandoned(self) -> bool:
+        """Has its client left, and is nothing more of the request begun?"""
+        return self._has_left and self._request is not None and self._request.acks != 0
+
     def leaves_no_more(self) -> None:
         """Nothing else of a client that has left is begun."""
         self._leaves_more = False
@@ -576,7 +581,7 @@ class RaisedProduce:
             self._core.start_at(one.place, error.base_sequence, was_used=False)
         size_bytes = len(one.submitted)
         one.sent = None
-        is_split = self._format.splits and error.record_count > 1 and not self._has_left
+        is_split = self._format.splits and error.record_count > 1 and not self._is_abandoned
         if error.code == ErrorCode.MESSAGE_TOO_LARGE and is_split:
             self._limits.refused(one.place.topic, size_bytes)
             self._split(one)
@@ -592,7 +597,6 @@ class RaisedProduce:
 
         Absence is an outcome: without its client it ends here, or the client's own retry would be there as well."""
         assert one.submitted is not None
-        assert self._request is not None
         self._is_fenced = self._is_fenced or isinstance(error, Fenced)
         if not self._renews:
             self._renews = True
@@ -600,7 +604,7 @@ class RaisedProduce:
         if was_doubtful and isinstance(error, Fenced):
             self._end(one, ErrorCode.REQUEST_TIMED_OUT, is_outcome_unknown=True)
             return
-        if self._renewals > RENEWALS_MAX or (self._has_left and self._request.acks):
+        if self._renewals > RENEWALS_MAX or self._is_abandoned:
             self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         one.batches.put_back(one.submitted)

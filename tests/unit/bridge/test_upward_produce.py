@@ -993,6 +993,20 @@ def test_without_acks_all_is_sent_also_after_the_client_has_left() -> None:
     assert scene.sent()
 
 
+@pytest.mark.parametrize(("acks", "is_split"), [(0, True), (1, False)])
+def test_a_batch_that_is_too_large_is_split_also_after_its_client_has_left_if_it_wants_no_answer(
+    acks: int, is_split: bool
+) -> None:
+    scene = Scene()
+    scene.produce(acks=acks)
+    sent = scene.sent()
+    scene.do(scene.machine.left(scene.now))
+    scene.reply(sent, (0, TOO_LARGE, -1))
+
+    assert bool(scene.take(SendProduce)) == is_split
+    assert not scene.take(CloseClient)
+
+
 def test_what_a_client_has_out_is_sent_again_after_it_has_left() -> None:
     shared = Shared()
     old, new = Scene(shared), Scene(shared)
