@@ -309,7 +309,7 @@ class RaisedProduce:
             self._take(outcome, by_place.get(outcome.batch.place), outcome.batch.place in doubtful, now)
         for place in request.batches:
             answer = by_place.get(place)
-            if answer is not None and reaction_to(answer.error_code).moves:
+            if answer is not None and (self._is_abandoned or reaction_to(answer.error_code).moves):
                 self._leave_to_client(place, now)
         return self._continue(now)
 

@@ -904,6 +904,34 @@ def test_a_batch_of_a_client_that_has_left_is_not_written_if_it_is_absent() -> N
     assert numbers_of(new.sent()) == (101, 1, 0)
 
 
+@pytest.mark.parametrize(("acks", "is_repeated"), [(-1, False), (0, True)])
+def test_a_batch_that_is_not_taken_for_now_is_not_repeated_once_its_client_has_left(
+    acks: int, is_repeated: bool
+) -> None:
+    """The client's own retry would be there as well."""
+    shared = Shared()
+    old, new = Scene(shared), Scene(shared)
+    old.produce(acks=acks)
+    sent = old.sent()
+    old.do(old.machine.left(old.now))
+    new.produce()
+    old.reply(sent, (0, NOT_ENOUGH_REPLICAS, -1))
+    assert old.machine.is_idle != is_repeated
+
+    assert new.is_woken != is_repeated
+
+
+@pytest.mark.parametrize("code", [TIMED_OUT, AFTER_APPEND])
+def test_a_batch_that_may_be_in_the_log_is_repeated_though_its_client_has_left(code: int) -> None:
+    scene = Scene()
+    scene.produce()
+    sent = scene.sent()
+    scene.do(scene.machine.left(scene.now))
+    scene.reply(sent, (0, code, -1))
+
+    assert numbers_of(scene.wait_until_sent()) == numbers_of(sent)
+
+
 def test_what_wants_no_answer_is_sent_after_its_client_has_left_once_an_earlier_connection_has_its_outcome() -> None:
     shared = Shared()
     first, second = Scene(shared), Scene(shared)
