@@ -187,6 +187,8 @@ class RaisedProduce:
         self._throttle_ms = 0
         self._lent: LentId | None = None
         self._core: ProducerCore | None = None
+        self._departed_count: int | None = None
+        """What it was when the request began to wait for them: connections that end later are not waited for."""
         self._is_asking_id = False
         self._waits_for_id = False
         self._id_failures = 0
@@ -422,7 +424,9 @@ class RaisedProduce:
         """Get a producer id and begin to send under it, if nothing is to be waited for."""
         if not self._open_sets() or self._is_asking_id:
             return
-        if self._core is None and self._departed.has_open_before(self._client, self):
+        count = self._departed.count if self._departed_count is None else self._departed_count
+        if self._core is None and self._departed.has_open_before(self._client, self, count):
+            self._departed_count = count
             self._wait_no_more()  # an id that it was woken for is another's meanwhile
             self._departed.wait(self._client, self, self._wake)
             return

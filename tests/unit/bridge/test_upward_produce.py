@@ -872,6 +872,22 @@ def test_a_client_that_connects_again_waits_for_the_outcome() -> None:
     assert numbers_of(new.sent()) == (101, 0, 2)
 
 
+def test_a_client_does_not_wait_for_connections_that_end_while_it_waits() -> None:
+    shared = Shared()
+    old, new, later = Scene(shared), Scene(shared), Scene(shared)
+    old.produce()
+    sent = old.sent()
+    old.do(old.machine.left(old.now))
+    new.produce()
+    later.produce([(1, SET)], acks=0)
+    later.do(later.machine.left(later.now))
+    old.reply(sent, (0, NONE, 1))
+    assert shared.departed.are_open
+    new.do(new.machine.woken(new.now))
+
+    assert new.sent()
+
+
 def test_a_client_does_not_wait_longer_than_its_own_request_allows() -> None:
     shared = Shared()
     old, new = Scene(shared), Scene(shared)
@@ -1042,7 +1058,7 @@ def test_what_a_client_has_out_is_sent_again_after_it_has_left() -> None:
     first = old.sent()
     old.do(old.machine.left(old.now))
     old.lose()
-    assert shared.departed.has_open_before(ClientIdentity("10.0.0.1", "old"), new.machine)
+    assert shared.departed.has_open_before(ClientIdentity("10.0.0.1", "old"), new.machine, shared.departed.count)
     again = old.wait_until_sent()
     assert numbers_of(again) == numbers_of(first)
     while not old.machine.is_idle:
