@@ -767,7 +767,7 @@ id may cost every partition's leader an entry of some 200 bytes for a day."""
 OLD_PRODUCER_IDS_PER_IP_MAX: Final = 1_000
 """Of these, for requests of one address at a time: one for each of ``CONNECTIONS_PER_IP_MAX``, and one for what each of
 them has left. More wait, and get NOT_LEADER_OR_FOLLOWER at the end of their time: the code at which all old clients
-that retry do."""
+that retry do. Not where ``connections_per_ip_max`` is 0: as behind a load balancer, all may have one address."""
 LEFT_REQUESTS_SECONDS_MAX: Final = 30.0
 """Old requests that want no answer, of a client that has gone, are begun for so long: as long as clients wait for their
 own brokers by default. A broker appends what it has read of them."""

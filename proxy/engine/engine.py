@@ -157,7 +157,8 @@ class Engine:
         """Each belongs to one client; with a produce out it outlives the session."""
         self.requests_by_key: dict[int, int] = defaultdict(int)
         """Requests that came in, by API key."""
-        self.old_clients, self.old_producers = OldClientWatch(wall_clock_ms, report), OldProducers(wall_clock_ms)
+        self.old_clients = OldClientWatch(wall_clock_ms, report)
+        self.old_producers = OldProducers(wall_clock_ms, self._counts_addresses)
         self.measure_request: Callable[[int, float], None] | None = None
         self._random_bytes = random_bytes
         self._on_brokers = on_brokers
@@ -523,12 +524,15 @@ class Engine:
 
     def _drain_ends(self, is_any_busy: bool, drained: Callable[[], None]) -> None:
         # Clients that have not produced yet are still read: one may have sent a batch without a producer id meanwhile.
-        if is_any_busy or self._has_produce_in_flight():
+        is_over = not is_any_busy and not self._has_produce_in_flight()
+        if is_over:
+            for session in list(self.sessions):
+                session.close()
+            is_over = not self._has_produce_in_flight()  # what waits for a fetch and wants no answer is begun now
+        if is_over:
+            drained()
+        else:
             self.reactor.later(limits.COMMIT_IDLE_SECONDS, lambda: self._drain_step(drained))
-            return
-        for session in list(self.sessions):
-            session.close()
-        drained()
 
     def close(self) -> None:
         """Drop every connection at once."""

@@ -12,10 +12,12 @@ from ..bridge.upward.topic_limits import TopicLimits
 
 
 class OldProducers:
-    """``wall_clock_ms``: the time of arrival that their records get."""
+    """``wall_clock_ms``: the time of arrival that their records get. ``counts_addresses``: do addresses tell clients
+    apart?"""
 
-    def __init__(self, wall_clock_ms: Callable[[], int]) -> None:
-        self.pools = ProducerIdPools(ProducerIdPool(), ProducerIdPool())
+    def __init__(self, wall_clock_ms: Callable[[], int], counts_addresses: Callable[[], bool]) -> None:
+        by_name, by_topic_id = (ProducerIdPool(counts_addresses=counts_addresses) for _ in range(2))
+        self.pools = ProducerIdPools(by_name, by_topic_id)
         self.departed = DepartedClients()
         self.limits = TopicLimits()
         self.positions = PositionsBudget()

@@ -105,6 +105,8 @@ class ProducingClient:
         self._left: deque[tuple[RequestHeader, memoryview]] = deque()
         """Requests that want no answer, of a client that has gone."""
         self._left_until = 0.0
+        self._has_rested = False
+        """Has the next one of these waited for a later pass?"""
         self._is_cut = False
         """Has the client's own connection to its broker ended, or brought no answer in time? Nothing more is sent."""
         self._due: tuple[bytes | None] | None = None
@@ -147,7 +149,7 @@ class ProducingClient:
         self._answered, self._failed = _ignore_answer, _ignore_failure
         if self._upstream is not None and not (self._machine.is_idle and not left) and not self._is_cut:
             self._keep(give_away())
-        self._do(self._machine.left(self._reactor.now()))
+        self._do(self._machine.left(self._reactor.now(), leaves_more=bool(left)))
 
     def _keep(self, upstream: NativeUpstream | None) -> None:
         """Take over the client's own connection."""
@@ -193,7 +195,13 @@ class ProducingClient:
         if now >= self._left_until or self._is_cut:
             self._left.clear()
         if not self._left:
+            self._machine.leaves_no_more()
             return False
+        if self._host.loop_budget.is_long and not self._has_rested:
+            self._has_rested = True  # thousands may be left that cost a broker nothing
+            self._wake()
+            return False
+        self._has_rested = False
         header, request = self._left.popleft()
         self._body = request[header.body_offset :]
         arrived_ms = self._host.old_producers.wall_clock_ms()
@@ -338,7 +346,8 @@ class ProducingClient:
             if machine.wakes_at is not None:
                 self._timer = self._reactor.later(max(0.0, machine.wakes_at - now), self._woken)
         elif self._has_left:
-            self._close_all()
+            if not self._left:
+                self._close_all()
         elif self._due is not None:
             self._timer = self._reactor.later(limits.ASK_SECONDS_MAX, self._cut_off)
 

@@ -92,7 +92,7 @@ OLD_CLIENTS = (
         Patch(
             "proxy.bridge.upward.departed_clients",
             "DepartedClients.has_open_before",
-            "next(iter(self._open.get(client, (connection,)))) is not connection",
+            "oldest is not connection and number <= count",
             "False",
         ),
     ),

@@ -24,13 +24,16 @@ class DepartedClients:
     """By client: the connections that have ended with a batch out, and who waits for them."""
 
     def __init__(self) -> None:
-        self._open: dict[ClientIdentity, dict[object, None]] = {}
-        """In the order in which they have ended."""
+        self.count = 0
+        """How many have ended so, of all clients."""
+        self._open: dict[ClientIdentity, dict[object, int]] = {}
+        """In the order in which they have ended, and what the count was then."""
         self._waiting: dict[ClientIdentity, OrderedDict[object, Callable[[], None]]] = {}
 
     def depart(self, client: ClientIdentity, connection: object) -> None:
-        """A client has closed a connection while something of it is out."""
-        self._open.setdefault(client, {})[connection] = None
+        """A client has closed a connection while something of it is out, or is still to be begun."""
+        self.count += 1
+        self._open.setdefault(client, {}).setdefault(connection, self.count)
 
     def end(self, client: ClientIdentity, connection: object) -> None:
         """What was out has an outcome, or its time is over."""
@@ -48,9 +51,11 @@ class DepartedClients:
         """Has any client left something?"""
         return bool(self._open)
 
-    def has_open_before(self, client: ClientIdentity, connection: object) -> bool:
-        """Has a connection of this client something out that ended before this one, which may be in use?"""
-        return next(iter(self._open.get(client, (connection,)))) is not connection
+    def has_open_before(self, client: ClientIdentity, connection: object, count: int) -> bool:
+        """Has a connection of this client something out that ended before this one, which may be in use, and when no
+        more than ``count`` had? Without that, who waits would wait for others that go on coming and leaving."""
+        oldest, number = next(iter(self._open.get(client, {}).items()), (connection, 0))
+        return oldest is not connection and number <= count
 
     # ------------------------------------------------------------------ waiting
     def wait(self, client: ClientIdentity, who: object, wake: Callable[[], None]) -> None:

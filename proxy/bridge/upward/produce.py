@@ -23,7 +23,7 @@ A client that has gone gets nothing; what it has out still gets an outcome, for 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from struct import Struct
@@ -163,7 +163,7 @@ class RaisedProduce:
         self._numbers = 0
         self._preferred: int | None = None
         """The producer id of the last request."""
-        self._has_left = False
+        self._has_left = self._leaves_more = False
         self._request: ProduceRequest | None = None
         self._reset()
 
@@ -189,6 +189,8 @@ class RaisedProduce:
         self._throttle_ms = 0
         self._lent: LentId | None = None
         self._core: ProducerCore | None = None
+        self._departed_count: int | None = None
+        """What it was when the request began to wait for them: connections that end later are not waited for."""
         self._is_asking_id = False
         self._waits_for_id = False
         self._id_failures = 0
@@ -231,8 +233,6 @@ class RaisedProduce:
             return [CloseClient(str(error))]
         if len(request.partitions) > PARTITIONS_MAX:
             return [CloseClient(f"{len(request.partitions)} partitions in a produce request, limit {PARTITIONS_MAX}")]
-        if self._has_left:
-            self._departed.depart(self._client, self)
         self._request, self._client_version, self._body_bytes = request, api_version, len(body)
         self._version = self._format.broker_version(api_version, self._settings.produce_version_max)
         self._pool = self._pools.by_topic_id if self._format.names_topics_by_id else self._pools.by_name
@@ -259,20 +259,31 @@ class RaisedProduce:
         self._works.append((raised, self._take_raised))
         return self._continue(now)
 
-    def left(self, now: float) -> list[Effect]:
+    def left(self, now: float, *, leaves_more: bool = False) -> list[Effect]:
         """The client has closed its connection. A request without acks is finished: its client may end right after it.
-        Of any other one nothing more is begun; what is out gets an outcome. Of what waits to be begun, requests without
-        acks still may be, others are dropped. There are no answers from now on."""
-        self._has_left = True
-        if self._request is None:
-            return []
-        self._departed.depart(self._client, self)
-        if self._request.acks == 0:
+        Of any other one nothing more is begun; what is out gets an outcome. ``leaves_more``: further requests without
+        acks will be begun, and ``leaves_no_more`` is owed; until then a new connection of the client waits. There are
+        no answers from now on."""
+        self._has_left, self._leaves_more = True, leaves_more
+        if self._request is not None or leaves_more:
+            self._departed.depart(self._client, self)
+        if self._request is None or self._request.acks == 0:
             return []
         for one in self._open_sets():
             one.batches = SetBatches()
             self._leave_to_client(one.place, now)
         return self._continue(now)
+
+    @property
+    def _is_abandoned(self) -> bool:
+        """Has its client left, and is nothing more of the request begun?"""
+        return self._has_left and self._request is not None and self._request.acks != 0
+
+    def leaves_no_more(self) -> None:
+        """Nothing else of a client that has left is begun."""
+        self._leaves_more = False
+        if self._request is None:
+            self._departed.end(self._client, self)
 
     # ------------------------------------------------------------------ the shell
     def worked(self, number: int, result: Any, now: float) -> list[Effect]:
@@ -305,7 +316,7 @@ class RaisedProduce:
             self._take(outcome, by_place.get(outcome.batch.place), outcome.batch.place in doubtful, now)
         for place in request.batches:
             answer = by_place.get(place)
-            if answer is not None and reaction_to(answer.error_code).moves:
+            if answer is not None and (self._is_abandoned or reaction_to(answer.error_code).moves):
                 self._leave_to_client(place, now)
         return self._continue(now)
 
@@ -418,7 +429,9 @@ class RaisedProduce:
         """Get a producer id and begin to send under it, if nothing is to be waited for."""
         if not self._open_sets() or self._is_asking_id:
             return
-        if self._core is None and self._departed.has_open_before(self._client, self):
+        count = self._departed.count if self._departed_count is None else self._departed_count
+        if self._core is None and self._departed.has_open_before(self._client, self, count):
+            self._departed_count = count
             self._wait_no_more()  # an id that it was woken for is another's meanwhile
             self._departed.wait(self._client, self, self._wake)
             return
@@ -426,6 +439,8 @@ class RaisedProduce:
             if not self._core.is_idle or self._sent:
                 return  # what is out under the old epoch gets its outcome first
             self._renew()
+        if self._lent is not None and not any(self._may_write(self._lent)):
+            self._give_back()  # a batch of another connection of the client may arrive there under another id by now
         if self._lent is None:
             places = [one.place for one in self._open_sets()]
             self._lent = self._pool.lend(self._client, places, self._preferred)
@@ -456,13 +471,16 @@ class RaisedProduce:
 
     def _begin_core(self, lent: LentId, now: float) -> None:
         left = self._deadline - now
-        sets = [one for one in self._open_sets() if self._pool.may_write(lent, one.place)]
+        sets = list(self._may_write(lent))
         self._round = [*(one for one in self._round if one.code is not None), *sets]
         self._core = ProducerCore(lent.producer_id, {}, Timing(left, left), self._spread)
         self._core.cluster = Cluster({}, dict.fromkeys((one.place for one in sets), self._settings.broker), {}, {})
         self._preferred = lent.number
         self._to_begin = deque(sets)
         self._under_way.clear()
+
+    def _may_write(self, lent: LentId) -> Iterator[_Set]:
+        return (one for one in self._open_sets() if self._pool.may_write(lent, one.place))
 
     def _begin_more(self, now: float) -> None:
         """Begin with further sets, as far as there is room for them."""
@@ -572,7 +590,7 @@ class RaisedProduce:
             self._core.start_at(one.place, error.base_sequence, was_used=False)
         size_bytes = len(one.submitted)
         one.sent = None
-        is_split = self._format.splits and error.record_count > 1 and not self._has_left
+        is_split = self._format.splits and error.record_count > 1 and not self._is_abandoned
         if error.code == ErrorCode.MESSAGE_TOO_LARGE and is_split:
             self._limits.refused(one.place.topic, size_bytes)
             self._split(one)
@@ -588,7 +606,6 @@ class RaisedProduce:
 
         Absence is an outcome: without its client it ends here, or the client's own retry would be there as well."""
         assert one.submitted is not None
-        assert self._request is not None
         self._is_fenced = self._is_fenced or isinstance(error, Fenced)
         if not self._renews:
             self._renews = True
@@ -596,7 +613,7 @@ class RaisedProduce:
         if was_doubtful and isinstance(error, Fenced):
             self._end(one, ErrorCode.REQUEST_TIMED_OUT, is_outcome_unknown=True)
             return
-        if self._renewals > RENEWALS_MAX or (self._has_left and self._request.acks):
+        if self._renewals > RENEWALS_MAX or self._is_abandoned:
             self._end(one, ErrorCode.UNKNOWN_SERVER_ERROR)
             return
         one.batches.put_back(one.submitted)
@@ -660,7 +677,7 @@ class RaisedProduce:
         if self._renews:
             self._renew()
         self._give_back()
-        if self._has_left:
+        if self._has_left and not self._leaves_more:
             self._departed.end(self._client, self)
         effect = self._answer(self._request)
         self._reset()

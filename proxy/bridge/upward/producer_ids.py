@@ -58,10 +58,13 @@ class ProducerIdPool:
         ids_max: int = limits.OLD_PRODUCER_IDS_MAX,
         ids_per_ip_max: int = limits.OLD_PRODUCER_IDS_PER_IP_MAX,
         unfinished_max: int = UNFINISHED_MAX,
+        counts_addresses: Callable[[], bool] = lambda: True,
     ) -> None:
+        """``counts_addresses``: False where a load balancer hides them. Then all clients may have all ids."""
         self._ids_max = ids_max
         self._ids_per_ip_max = ids_per_ip_max
         self._unfinished_max = unfinished_max
+        self._counts_addresses = counts_addresses
         self._idle: OrderedDict[int, LentId] = OrderedDict()
         """The last one was used last."""
         self._reserved: OrderedDict[int, LentId] = OrderedDict()
@@ -89,7 +92,7 @@ class ProducerIdPool:
         request to both would need two; else ``preferred``, else the one that was used last. None: there is none, or its
         address has its share.
         """
-        if self._has_share(client):
+        if self._has_share(client.address):
             return None
         found: LentId | None = None
         number = self._unfinished_of(client, places)
@@ -120,7 +123,7 @@ class ProducerIdPool:
         or ``not_given``. False: ``wake`` is called once it is worth the trouble to call ``lend`` again; waiting ends
         with ``wait_no_more``."""
         number = self._unfinished_of(client, places)
-        if self._has_share(client) or (number is None and self._known >= self._ids_max):
+        if self._has_share(client.address) or (number is None and self._known >= self._ids_max):
             self._waiting.setdefault(client.address, OrderedDict())[who] = wake
             return False
         if number is not None:
@@ -191,9 +194,9 @@ class ProducerIdPool:
             self._wake_one()
 
     # ------------------------------------------------------------------ inside
-    def _has_share(self, client: ClientIdentity) -> bool:
-        """Do the clients of its address have as many as they may?"""
-        return self._used[client.address] >= self._ids_per_ip_max
+    def _has_share(self, address: str) -> bool:
+        """Do the clients of this address have as many as they may?"""
+        return self._used[address] >= self._ids_per_ip_max and self._counts_addresses()
 
     def _no_longer_used(self, client: ClientIdentity) -> None:
         self._used[client.address] -= 1
@@ -226,7 +229,7 @@ class ProducerIdPool:
     def _wake_one(self) -> None:
         """Of the address whose turn it is, but for those that have their share. There are few of these at a time."""
         for address, of_address in self._waiting.items():
-            if self._used[address] < self._ids_per_ip_max:
+            if not self._has_share(address):
                 _, wake = of_address.popitem(last=False)
                 self._waiting.move_to_end(address)
                 if not of_address:

@@ -59,7 +59,7 @@ MUTANTS: Final[Mapping[str, Patch]] = {
     "a client that connects again does not wait": Patch(
         "proxy.bridge.upward.departed_clients",
         "DepartedClients.has_open_before",
-        "next(iter(self._open.get(client, (connection,)))) is not connection",
+        "oldest is not connection and number <= count",
         "False",
     ),
     "the base offset is that of the last batch": Patch(

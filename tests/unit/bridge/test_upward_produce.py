@@ -839,6 +839,21 @@ def test_where_batches_may_arrive_under_two_ids_each_is_followed_under_its_own()
     assert [one.partition for one in request_of(sent).partitions] == [0, 1], "all of them have arrived by now"
 
 
+def test_an_id_under_which_nothing_may_be_written_by_the_time_it_is_given_is_left_to_others() -> None:
+    shared = Shared()
+    first, second = Scene(shared), Scene(shared, gives_ids=False)
+    first.produce()
+    second.produce(timeout=100_000)
+    assert second.take(AskProducerId)
+    while not first.machine.is_idle:
+        first.wait()
+    assert first.code() == TIMED_OUT
+    second.do(second.machine.answered_id(_GIVEN_ID.pack(0, 0, 102, 0), first.now))
+
+    assert numbers_of(second.sent()) == (101, 1, 0)
+    assert 102 in shared.pool._idle
+
+
 # ---------------------------------------------------------------------- clients that leave
 def test_a_client_that_connects_again_waits_for_the_outcome() -> None:
     shared = Shared()
@@ -855,6 +870,22 @@ def test_a_client_that_connects_again_waits_for_the_outcome() -> None:
     new.do(new.machine.woken(new.now))
 
     assert numbers_of(new.sent()) == (101, 0, 2)
+
+
+def test_a_client_does_not_wait_for_connections_that_end_while_it_waits() -> None:
+    shared = Shared()
+    old, new, later = Scene(shared), Scene(shared), Scene(shared)
+    old.produce()
+    sent = old.sent()
+    old.do(old.machine.left(old.now))
+    new.produce()
+    later.produce([(1, SET)], acks=0)
+    later.do(later.machine.left(later.now))
+    old.reply(sent, (0, NONE, 1))
+    assert shared.departed.are_open
+    new.do(new.machine.woken(new.now))
+
+    assert new.sent()
 
 
 def test_a_client_does_not_wait_longer_than_its_own_request_allows() -> None:
@@ -889,6 +920,34 @@ def test_a_batch_of_a_client_that_has_left_is_not_written_if_it_is_absent() -> N
     assert numbers_of(new.sent()) == (101, 1, 0)
 
 
+@pytest.mark.parametrize(("acks", "is_repeated"), [(-1, False), (0, True)])
+def test_a_batch_that_is_not_taken_for_now_is_not_repeated_once_its_client_has_left(
+    acks: int, is_repeated: bool
+) -> None:
+    """The client's own retry would be there as well."""
+    shared = Shared()
+    old, new = Scene(shared), Scene(shared)
+    old.produce(acks=acks)
+    sent = old.sent()
+    old.do(old.machine.left(old.now))
+    new.produce()
+    old.reply(sent, (0, NOT_ENOUGH_REPLICAS, -1))
+    assert old.machine.is_idle != is_repeated
+
+    assert new.is_woken != is_repeated
+
+
+@pytest.mark.parametrize("code", [TIMED_OUT, AFTER_APPEND])
+def test_a_batch_that_may_be_in_the_log_is_repeated_though_its_client_has_left(code: int) -> None:
+    scene = Scene()
+    scene.produce()
+    sent = scene.sent()
+    scene.do(scene.machine.left(scene.now))
+    scene.reply(sent, (0, code, -1))
+
+    assert numbers_of(scene.wait_until_sent()) == numbers_of(sent)
+
+
 def test_what_wants_no_answer_is_sent_after_its_client_has_left_once_an_earlier_connection_has_its_outcome() -> None:
     shared = Shared()
     first, second = Scene(shared), Scene(shared)
@@ -903,6 +962,36 @@ def test_what_wants_no_answer_is_sent_after_its_client_has_left_once_an_earlier_
     second.do(second.machine.woken(second.now))
 
     assert numbers_of(second.sent()) == (101, 0, 2)
+
+
+def test_all_that_a_client_has_left_comes_before_what_its_next_connection_has_left() -> None:
+    shared = Shared()
+    first, second = Scene(shared), Scene(shared)
+    first.produce(acks=0)
+    sent = first.sent()
+    first.do(first.machine.left(first.now, leaves_more=True))
+    second.produce(acks=0)
+    second.do(second.machine.left(second.now))
+    first.reply(sent, (0, NONE, 1))
+    assert not second.is_woken
+    first.produce(acks=0)
+    first.machine.leaves_no_more()
+    sent = first.sent()
+    assert not second.is_woken
+    first.reply(sent, (0, NONE, 3))
+    assert second.is_woken
+    second.do(second.machine.woken(second.now))
+
+    assert numbers_of(second.sent()) == (101, 0, 4)
+
+
+def test_a_client_of_which_nothing_more_is_begun_is_not_waited_for() -> None:
+    scene = Scene()
+    scene.do(scene.machine.left(scene.now, leaves_more=True))
+    assert scene.shared.departed.are_open
+    scene.machine.leaves_no_more()
+
+    assert not scene.shared.departed.are_open
 
 
 def test_who_waits_for_an_earlier_connection_takes_no_turn_of_those_that_wait_for_an_id() -> None:
@@ -948,6 +1037,20 @@ def test_without_acks_all_is_sent_also_after_the_client_has_left() -> None:
     assert scene.sent()
 
 
+@pytest.mark.parametrize(("acks", "is_split"), [(0, True), (1, False)])
+def test_a_batch_that_is_too_large_is_split_also_after_its_client_has_left_if_it_wants_no_answer(
+    acks: int, is_split: bool
+) -> None:
+    scene = Scene()
+    scene.produce(acks=acks)
+    sent = scene.sent()
+    scene.do(scene.machine.left(scene.now))
+    scene.reply(sent, (0, TOO_LARGE, -1))
+
+    assert bool(scene.take(SendProduce)) == is_split
+    assert not scene.take(CloseClient)
+
+
 def test_what_a_client_has_out_is_sent_again_after_it_has_left() -> None:
     shared = Shared()
     old, new = Scene(shared), Scene(shared)
@@ -955,7 +1058,7 @@ def test_what_a_client_has_out_is_sent_again_after_it_has_left() -> None:
     first = old.sent()
     old.do(old.machine.left(old.now))
     old.lose()
-    assert shared.departed.has_open_before(ClientIdentity("10.0.0.1", "old"), new.machine)
+    assert shared.departed.has_open_before(ClientIdentity("10.0.0.1", "old"), new.machine, shared.departed.count)
     again = old.wait_until_sent()
     assert numbers_of(again) == numbers_of(first)
     while not old.machine.is_idle:

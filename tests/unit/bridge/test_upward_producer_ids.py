@@ -213,6 +213,17 @@ def test_one_address_has_no_more_than_its_share_and_others_are_served() -> None:
     assert scene.lend().number == lent[0].number
 
 
+def test_where_addresses_are_not_counted_one_may_have_all_ids() -> None:
+    counts = True
+    pool = ProducerIdPool(ids_max=2, ids_per_ip_max=1, counts_addresses=lambda: counts)
+    assert pool.ask_or_wait(A, [P], A, lambda: None)
+    assert not pool.ask_or_wait(A, [P], A, lambda: None)
+    counts = False
+    assert pool.ask_or_wait(A, [P], A, lambda: None)
+
+    assert not pool.ask_or_wait(A, [P], A, lambda: None)
+
+
 def test_what_an_address_has_asked_for_counts_until_it_is_not_given() -> None:
     scene = Scene(ids_per_ip_max=1)
     assert scene.ask(A)

@@ -4,6 +4,7 @@ lost or unwanted."""
 from __future__ import annotations
 
 import gc
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -11,10 +12,13 @@ import pytest
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.record_batch import iterate_records, iterate_stored
 from idemproxy.codecs.steps import Steps
+from idemproxy.producing.numbered_batch import Place
 from idemproxy.proxy import limits
+from idemproxy.proxy.bridge.upward.departed_clients import ClientIdentity
 from idemproxy.proxy.events import ClientRefused
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual.raising_scene import RaisingScene, fetch, message_set, metadata, produce
+from testkit.virtual.world import TOPIC
 
 OK, NOT_LEADER, TIMED_OUT = ErrorCode.NONE, ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.REQUEST_TIMED_OUT
 ONE = message_set(b"value")
@@ -192,6 +196,20 @@ def test_a_drain_waits_for_what_a_client_without_acks_has_left() -> None:
     scene.assert_nothing_stays()
 
 
+def test_a_drain_waits_for_what_wants_no_answer_and_was_queued_after_a_fetch() -> None:
+    scene = RaisingScene()
+    scene.send(fetch(1, wait_ms=60_000), produce(2, message_set(b"2"), acks=0))
+    drained: list[bool] = []
+    scene.engine.drain(lambda: drained.append(True))
+    scene.run()
+    assert not drained
+    scene.give_id()
+    assert values_that_follow(scene) == [b"2"]
+    scene.run()
+    assert drained
+    scene.assert_nothing_stays()
+
+
 # ---------------------------------------------------------------------- clients that authenticate at their broker
 def test_a_client_that_authenticates_writes_over_its_own_connection() -> None:
     scene = RaisingScene(requires_login=True)
@@ -298,6 +316,21 @@ def test_an_answer_of_the_broker_that_cannot_be_read_ends_the_connection_and_is_
     scene.assert_nothing_stays()
 
 
+def test_behind_a_load_balancer_one_address_may_have_all_producer_ids() -> None:
+    scene = RaisingScene()
+    client, place = ClientIdentity("10.0.0.1", "old"), Place(TOPIC, 0)
+
+    def asked_for() -> int:
+        (pool, _), asked = scene.engine.old_producers.pools, 0
+        while pool.ask_or_wait(client, [place], client, lambda: None):
+            asked += 1
+        return asked
+
+    assert asked_for() == limits.OLD_PRODUCER_IDS_PER_IP_MAX
+    scene.engine.set_caps(replace(scene.engine.caps, connections_per_ip_max=0))
+    assert limits.OLD_PRODUCER_IDS_PER_IP_MAX + asked_for() == limits.OLD_PRODUCER_IDS_MAX
+
+
 # ---------------------------------------------------------------------- clients that leave
 def leave(scene: RaisingScene) -> None:
     """Reset the connection."""
@@ -365,6 +398,31 @@ def test_what_a_client_has_left_is_begun_within_a_bounded_time() -> None:
     leave(scene)
     scene.run(limits.LEFT_REQUESTS_SECONDS_MAX + 1)
     assert values_that_follow(scene) == [b"1"]
+    scene.assert_nothing_stays()
+
+
+def test_what_a_client_has_left_takes_no_pass_for_itself_and_a_drain_waits_for_all_of_it() -> None:
+    scene = RaisingScene()
+    budget, now = scene.engine.loop_budget, scene.proxy.host.now
+    in_long_passes: list[bool] = []
+    long_ago = now() - 1
+
+    def wall_clock_ms() -> int:
+        in_long_passes.append(budget.began_at == long_ago)
+        budget.began_at = long_ago
+        return 0
+
+    scene.send(fetch(1, wait_ms=60_000), *(produce(number, acks=0) for number in range(2, 12)))
+    scene.engine.old_producers.wall_clock_ms = wall_clock_ms
+    assert scene.line.wire is not None
+    scene.line.wire.reset()
+    assert scene.world.network.run(1, lambda: bool(in_long_passes))
+    assert not scene.engine.sessions
+    drained: list[int] = []
+    scene.engine.drain(lambda: drained.append(len(in_long_passes)))
+    scene.run()
+    assert in_long_passes == [False] * 10
+    assert drained == [10]
     scene.assert_nothing_stays()
 
 
