@@ -503,7 +503,9 @@ BY_HAND = (
         "ends_with_commits_unwritten",
         "R15: SIGTERM: commits are written and intents are released",
         _ANSWERS + "::test_a_proxy_that_has_ended_leaves_no_unknown_outcome_and_no_lease",
-        Patch("proxy.engine.engine", "Engine._drain_ends", "is_any_busy or self._has_produce_in_flight()", "False"),
+        Patch(
+            "proxy.engine.engine", "Engine._drain_ends", "not is_any_busy and not self._has_produce_in_flight()", "True"
+        ),
     ),
     mutant(
         "acks_of_the_leader_only",
