@@ -361,10 +361,10 @@ RESOLVE_WAITS_COUNTED_MAX: Final = 10
 HAND_OVER_SECONDS: Final = 10.0
 """An unknown outcome that has lasted so long, and that no request at this proxy waits for, is left to the proxy to
 which the client sends its retry (R17)."""
-GAP_SECONDS: Final = 300.0
-"""A batch after a gap of which the log cannot tell whether it is there may be sent again for so long: after the longest
-of the clients' default delivery times (librdkafka's message.timeout.ms) no lower batch of its epoch comes (rule R11).
-"""
+GAP_SECONDS: Final = 120.0
+"""A batch after a gap of which the log cannot tell whether it is there may be sent again for so long: Java's
+delivery.timeout.ms, and twice the longest request timeout of others, after which lower batches have come again (rule
+R11)."""
 FAILED_PAUSE_SECONDS: Final = 1.0
 """After an internal error, before what it left open is resolved."""
 NAMES_AT_WORK_MAX: Final = 1000
