@@ -48,7 +48,7 @@ _METADATA_VERSION: Final = 4
 _METADATA_BY_ID_VERSION: Final = 12
 """The first one that asks for topics by their ids. Brokers that take these in a Produce (13) have it."""
 _CLIENT_ID_BYTES_MAX: Final = 2**15 - 1
-"""Of what brokers are told. One that is not UTF-8 was read with replacement characters, of three bytes each."""
+"""Of what is passed to brokers. One that is not UTF-8 was read with replacement characters, of three bytes each."""
 
 
 class _Connection(Pipe):

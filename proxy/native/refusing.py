@@ -30,7 +30,7 @@ def unknown(key: int, version: int) -> bytes:
 
 
 def unserved(header: RequestHeader | None, key: int, version: int, request: Buffer, size: int) -> bytes:
-    """A version that Kafka 4 has dropped: its brokers close the connection without a response, and nobody is told why.
+    """A version that Kafka 4 has dropped: its brokers close the connection without a response, and nobody learns why.
     ``header``: None where it, or the request, which has ``size`` bytes, is not there as a whole."""
     body = None
     with suppress(Truncated):
