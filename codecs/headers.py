@@ -66,8 +66,12 @@ FLEXIBLE_FROM: Final[dict[int, int]] = {
 
 _NEVER: Final = 1 << 15  # above every version
 
-TAGGED_FIELDS_MAX: Final = 64
-"""Tagged fields in one header. Kafka defines none so far, and few are to be expected; more is an attack on our time."""
+TAGGED_FIELDS_MAX: Final = 2
+"""Tagged fields in one place of a request, of which it has up to 20,000: more, and reading it would take longer than a
+step of the loop may. Kafka defines none in the header and in Produce requests."""
+
+ANSWER_TAGGED_FIELDS_MAX: Final = 64
+"""In one place of a broker's answer: newer brokers may add some."""
 
 _REQUEST_START: Final = Struct(">hhih")
 _KEY_VERSION_CORRELATION: Final = Struct(">hhi")
@@ -136,20 +140,25 @@ def parse_response_header(frame: Buffer, api_key: int, api_version: int) -> tupl
         raise Truncated(f"response header: {len(frame)} bytes")
     (correlation_id,) = _INT32.unpack_from(frame)
     if api_version >= FLEXIBLE_FROM.get(api_key, _NEVER) and api_key != API_VERSIONS:
-        return correlation_id, skip_tagged_fields(frame, _INT32.size)
+        return correlation_id, skip_tagged_fields(frame, _INT32.size, ANSWER_TAGGED_FIELDS_MAX)
     return correlation_id, _INT32.size
 
 
-def skip_tagged_fields(data: Buffer, position: int) -> int:
+def skip_tagged_fields(data: Buffer, position: int, at_most: int = TAGGED_FIELDS_MAX) -> int:
     """Return the position after the tagged fields that start at ``position``. Raises Truncated or Malformed."""
     if position < len(data) and data[position] == 0:
         return position + 1
     count, position = read_unsigned_varint(data, position)
-    if count > TAGGED_FIELDS_MAX:
-        raise Malformed(f"tagged fields at {position}: {count}, at most {TAGGED_FIELDS_MAX} are read")
+    if count > at_most:
+        raise Malformed(f"tagged fields at {position}: {count}, at most {at_most} are read")
+    end = len(data) - 1
     for _ in range(count):
-        _, position = read_unsigned_varint(data, position)
-        size, position = read_unsigned_varint(data, position)
+        if position < end and data[position] < 0x80 and data[position + 1] < 0x80:  # as almost always
+            size = data[position + 1]
+            position += 2
+        else:
+            _, position = read_unsigned_varint(data, position)
+            size, position = read_unsigned_varint(data, position)
         if size > len(data) - position:
             raise Truncated(f"tagged field at {position}: {size} bytes announced, {len(data) - position} there")
         position += size

@@ -31,6 +31,9 @@ PARTITIONS_MAX: Final = 10_000
 """Partitions in one request or response. Both concern one broker, which should lead 4,000 at most. Reading or answering
 so many takes 10 ms."""
 
+RECORD_ERRORS_MAX: Final = 100_000
+"""Records about which a broker complains in one answer: more than a batch of 1 MiB has."""
+
 _NULL_STRING: Final = b"\xff\xff"
 _INT16: Final = Struct(">h")
 _INT32: Final = Struct(">i")
@@ -177,11 +180,11 @@ def _parse_flexible_request(frame: Buffer, position: int) -> ProduceRequest:
     return ProduceRequest(transactional_id, acks, timeout_ms, partitions)
 
 
-def _count(count: int, what: str, position: int) -> int:
-    if not 0 <= count <= PARTITIONS_MAX:
+def _count(count: int, what: str, position: int, at_most: int = PARTITIONS_MAX) -> int:
+    if not 0 <= count <= at_most:
         if count < 0:
             raise Malformed(f"{what} at {position}: count {count}")
-        raise LimitExceeded(f"{what} at {position}: {count}, the limit is {PARTITIONS_MAX}")
+        raise LimitExceeded(f"{what} at {position}: {count}, the limit is {at_most}")
     return count
 
 
@@ -347,7 +350,7 @@ def _read_message(view: memoryview, position: int) -> tuple[str | None, int]:
     found = None
     (count,) = _int32_at(view, position)
     position += 4
-    for _ in range(_count(count, "record errors", position)):
+    for _ in range(_count(count, "record errors", position, RECORD_ERRORS_MAX)):
         of_record, position = _nullable_text(view, position + 4)
         found = of_record if found is None else found
     of_batch, position = _nullable_text(view, position)

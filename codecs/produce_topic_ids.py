@@ -11,9 +11,9 @@ from struct import Struct, error
 from typing import Final
 
 from .errors import LimitExceeded, Malformed, Truncated
-from .headers import skip_tagged_fields
+from .headers import ANSWER_TAGGED_FIELDS_MAX, skip_tagged_fields
 from .primitives import Buffer, encode_unsigned_varint, read_unsigned_varint
-from .produce import PARTITIONS_MAX, PartitionAnswer, PartitionRecords, ProduceRequest
+from .produce import PARTITIONS_MAX, RECORD_ERRORS_MAX, PartitionAnswer, PartitionRecords, ProduceRequest
 
 VERSION: Final = 13
 TOPIC_ID_BYTES: Final = 16
@@ -105,11 +105,11 @@ def _parse_response(view: memoryview) -> tuple[list[PartitionAnswer], int]:
         for _ in range(partition_count):
             answer = PartitionAnswer(topic_id.hex(), *_ANSWER.unpack_from(view, at))
             answer.message, at = _message(view, at + _ANSWER.size)
-            at = skip_tagged_fields(view, at)
+            at = skip_tagged_fields(view, at, ANSWER_TAGGED_FIELDS_MAX)
             answers.append(answer)
-        at = skip_tagged_fields(view, at)
+        at = skip_tagged_fields(view, at, ANSWER_TAGGED_FIELDS_MAX)
     (throttle_ms,) = _INT32.unpack_from(view, at)
-    at = skip_tagged_fields(view, at + _INT32.size)
+    at = skip_tagged_fields(view, at + _INT32.size, ANSWER_TAGGED_FIELDS_MAX)
     if at != len(view):
         raise Malformed(f"produce response: {len(view) - at} bytes after its end")
     return answers, throttle_ms
@@ -139,10 +139,10 @@ def encode_response(answers: Sequence[PartitionAnswer], throttle_ms: int = 0) ->
 def _message(view: memoryview, at: int) -> tuple[str | None, int]:
     """Return the message for one partition: its own, else that of the first record that the broker complains about."""
     found = None
-    count, at = _count(view, at, "record errors")
+    count, at = _count(view, at, "record errors", RECORD_ERRORS_MAX)
     for _ in range(count):
         of_record, at = _nullable_text(view, at + _INT32.size)
-        at = skip_tagged_fields(view, at)
+        at = skip_tagged_fields(view, at, ANSWER_TAGGED_FIELDS_MAX)
         found = of_record if found is None else found
     of_batch, at = _nullable_text(view, at)
     return found if of_batch is None else of_batch, at
@@ -163,10 +163,10 @@ def _taken(view: memoryview, at: int, size: int) -> tuple[memoryview, int]:
     return view[at : at + size], at + size
 
 
-def _count(view: memoryview, at: int, what: str) -> tuple[int, int]:
+def _count(view: memoryview, at: int, what: str, at_most: int = PARTITIONS_MAX) -> tuple[int, int]:
     count, behind = read_unsigned_varint(view, at)
     if not count:
         raise Malformed(f"{what} at {at}: null")
-    if count - 1 > PARTITIONS_MAX:
-        raise LimitExceeded(f"{what} at {at}: {count - 1}, the limit is {PARTITIONS_MAX}")
+    if count - 1 > at_most:
+        raise LimitExceeded(f"{what} at {at}: {count - 1}, the limit is {at_most}")
     return count - 1, behind

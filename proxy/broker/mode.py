@@ -107,5 +107,5 @@ WAITS = (
 
 NATIVE_NOW = (
     "no producer has an entry any more, and all brokers have producer ids: from now on they give idempotence, requests "
-    "pass as they are, and Redis is not used; clients are disconnected once (upstream.idempotence: native)"
+    "pass through, and Redis is not used; clients are disconnected once (upstream.idempotence: native)"
 )

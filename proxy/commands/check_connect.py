@@ -289,7 +289,7 @@ class _Tried:
         if self.broker.remark:
             return Finding("warning", self.what, self.broker.remark)
         if self._mode.is_native and self.broker.id >= 0:
-            return Finding("ok", self.what, "gives producer ids itself: requests pass as they are (native)")
+            return Finding("ok", self.what, "gives producer ids itself: requests pass through (native)")
         is_newer = self.broker.version == NEWER
         return Finding("ok", self.what, "Kafka 0.11 or later" if is_newer else f"Kafka {self.broker.version}")
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from ...codecs import messages
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import Truncated
-from ...codecs.headers import FLEXIBLE_FROM, skip_tagged_fields
+from ...codecs.headers import ANSWER_TAGGED_FIELDS_MAX, FLEXIBLE_FROM, skip_tagged_fields
 from ...codecs.primitives import read_unsigned_varint
 from ..bridge.base import Addresses
 from ..bridge.fields import INT16, INT32, Reader, string, uvarint
@@ -194,9 +194,9 @@ def _behind_partitions(version: int, body: memoryview) -> int:
             for _ in range(partitions):
                 errors, at = _count(body, at + _PARTITION_FIXED_BYTES)
                 for _ in range(errors):
-                    at = skip_tagged_fields(body, _behind_text(body, at + INT32.size))
-                at = skip_tagged_fields(body, _behind_text(body, at))
-            at = skip_tagged_fields(body, at)
+                    at = skip_tagged_fields(body, _behind_text(body, at + INT32.size), ANSWER_TAGGED_FIELDS_MAX)
+                at = skip_tagged_fields(body, _behind_text(body, at), ANSWER_TAGGED_FIELDS_MAX)
+            at = skip_tagged_fields(body, at, ANSWER_TAGGED_FIELDS_MAX)
     except IndexError:
         raise Truncated(f"answer to Produce: {len(body)} bytes end within a partition") from None
     return at

@@ -737,7 +737,7 @@ class Server:
             versions.setdefault(broker.version or "not detected yet", []).append(broker.id)
         found = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
         if self._mode.is_native:
-            kept = "their own idempotence; requests pass as they are, no Redis is used (upstream.idempotence: native)"
+            kept = "their own idempotence; requests pass through, no Redis is used (upstream.idempotence: native)"
             has_spans = self._telemetry is not None and self._telemetry.spans is not None
             return [
                 f"brokers: {found or self.engine.topology.bootstrap.version}, {kept}",

@@ -192,7 +192,7 @@ async def is_absent(stream: Stream, batch: Batch) -> bool:
     due = await due_of(batch, entry)
     if due in known.due or due.content == NO_CONTENT:
         return True
-    result: Searched | Later | Undecidable = Undecidable("a record of the same content without a batch marker is there")
+    result: Searched | Later | Undecidable = Undecidable("the log does not tell whether it has this batch")
     if due not in known.undecided:
         result = await _search_after_gap(stream, entry, batch.identity, due)
         stream.step("resolve", (batch,), now, "gap")

@@ -313,7 +313,7 @@ def test_a_running_proxy_outlives_an_upgrade_and_is_native_once_producers_were_s
             # Producers are stopped, and an operator does not wait for a day.
             for key in redis.call("KEYS", f"idem:{NAME}:{{*"):
                 redis.call("DEL", key)
-            proxy.wait_for_log("from now on they give idempotence, requests pass as they are")
+            proxy.wait_for_log("from now on they give idempotence, requests pass through")
             wait_until(lambda: 'by="native"} 1' in scene.asked("/metrics"), "it is native")
             transaction(proxy, TOPIC)
             keys = redis.call("KEYS", "*")

@@ -152,7 +152,7 @@ def test_native_mode_does_not_serve_a_kafka_0_10_broker_until_upgraded(
             proxy.wait_for_log("upstream.idempotence: native")
             status, told = check(tmp_path, cluster.address(0))
             assert status == 0, told
-            assert "gives producer ids itself: requests pass as they are (native)" in told
+            assert "gives producer ids itself: requests pass through (native)" in told
             assert "may be another service" not in told + proxy.log
             cluster.stop_broker(0)
             cluster.become("0.10.2.2", {})

@@ -7,7 +7,9 @@ import pytest
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.errors import Malformed, Truncated
 from idemproxy.codecs.headers import (
+    ANSWER_TAGGED_FIELDS_MAX,
     FLEXIBLE_FROM,
+    TAGGED_FIELDS_MAX,
     encode_request_header,
     encode_response_header,
     is_flexible,
@@ -77,9 +79,18 @@ def test_a_client_id_of_negative_length_is_malformed() -> None:
         parse_request_header(bytes.fromhex("0000 0007 00000001 fffe"))
 
 
-def test_too_many_tagged_fields_are_malformed() -> None:
+@pytest.mark.parametrize("at_most", [TAGGED_FIELDS_MAX, ANSWER_TAGGED_FIELDS_MAX])
+def test_too_many_tagged_fields_are_malformed(at_most: int) -> None:
+    field = b"\x80\x01\0"
+    assert skip_tagged_fields(bytes([at_most]) + field * at_most, 0, at_most) == 1 + 3 * at_most
     with pytest.raises(Malformed, match="tagged fields"):
-        skip_tagged_fields(b"\x41" + b"\0\0" * 65, 0)
+        skip_tagged_fields(bytes([at_most + 1]) + field * (at_most + 1), 0, at_most)
+
+
+@pytest.mark.parametrize("data", [b"\x01\0", b"\x01\0\x02a", b"\x01\x80", b"\x01\0\x80"])
+def test_cut_tagged_fields_are_truncated(data: bytes) -> None:
+    with pytest.raises(Truncated):
+        skip_tagged_fields(data, 0)
 
 
 def test_response_headers_have_tagged_fields_where_flexible_but_for_api_versions() -> None:

@@ -247,6 +247,16 @@ def test_what_a_broker_says_of_single_records_stands_in_for_a_message() -> None:
     assert (answer.error_code, answer.message) == (87, "no key")
 
 
+def test_a_broker_may_complain_about_each_record_of_a_large_batch() -> None:
+    errors = [{"batch_index": index, "batch_index_error_message": "no key"} for index in range(PARTITIONS_MAX + 1)]
+    partition = {"index": 1, "error_code": 87, "base_offset": -1, "record_errors": errors, "error_message": None}
+    body = encode_message(0, 8, responses=[{"name": "t", "partition_responses": [partition]}])
+
+    ((answer,), _) = parse_response(body, 0, 8)
+
+    assert (answer.error_code, answer.message) == (87, "no key")
+
+
 @pytest.mark.parametrize("version", range(9))
 def test_a_response_that_ends_early_or_late_is_refused_at_every_byte(version: int) -> None:
     body = library_response(version, ANSWERS, 40)
