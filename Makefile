@@ -25,7 +25,13 @@ COMPILED_TESTS = $(PYTHONPYCACHEPREFIX)$(CURDIR)/tests/unit
 COLLECT = $(RUN_TOOLS) pytest --collect-only --quiet
 
 # Four wait, most of the time, beside two that compute (tests/testkit/scheduling.py); each has brokers of its own.
-TEST_PROCESSES ?= 8
+TEST_PROCESSES ?= 6
+define COMPILE_TESTS
+@rm -rf "$(PYTHONPYCACHEPREFIX)$${TMPDIR:-/tmp}"  # of what earlier runs had in temporary folders
+@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.real.brokers.class_archive
+@[ -d "$(COMPILED_TESTS)" ] || { $(COLLECT) tests/unit & $(COLLECT) --ignore tests/unit; wait; } >/dev/null
+endef
+PYTEST = $(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder
 
 # The tests need everything; a user's proxy needs neither the tools nor Java.
 RUN_TOOLS := $(UV) run --frozen
@@ -33,7 +39,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native old-clients old-clients-faults old-differences matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test test-long smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native old-clients old-clients-faults old-differences matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -49,11 +55,13 @@ demo: uv  ##use a real 0.10.2 broker, a real producer, faults: the duplicates wi
 run: upstream uv  ##use the proxy in front of your brokers: make run UPSTREAM=host:port
 	@exec $(RUN_PROXY) idemproxy run --upstream "$(UPSTREAM)"
 
-test: uv  ## all tests, file by file in eight processes; PYTEST_ARGS="-k marker -x" for some of them
-	@rm -rf "$(PYTHONPYCACHEPREFIX)$${TMPDIR:-/tmp}"  # of what earlier runs had in temporary folders
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m testkit.real.brokers.class_archive
-	@[ -d "$(COMPILED_TESTS)" ] || { $(COLLECT) tests/unit & $(COLLECT) --ignore tests/unit; wait; } >/dev/null
-	@$(RUN_TOOLS) pytest --numprocesses $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder -m "not exhaustive" $(PYTEST_ARGS)
+test: uv  ## the tests that CI runs, file by file in several processes; PYTEST_ARGS="-k marker -x" for some of them
+	$(COMPILE_TESTS)
+	@$(PYTEST) -m "not exhaustive and not long" $(PYTEST_ARGS)
+
+test-long: uv  ## the others: many clients, versions, pages or kills; PYTEST_ARGS as above
+	$(COMPILE_TESTS)
+	@$(PYTEST) -m long $(PYTEST_ARGS)
 
 exhaustive: uv  ## every pair of faults at every two moments, and a thousand random worlds; five minutes
 	@$(RUN_TOOLS) pytest --numprocesses 2 --dist loadfile -m exhaustive tests/simulation

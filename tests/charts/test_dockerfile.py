@@ -25,6 +25,8 @@ import pytest
 import idemproxy
 from idemproxy.demo.ports import free_ports
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 NOT_IN_AN_IMAGE = ("uv", "pip", "gcc", "cc", "git", "make")
 

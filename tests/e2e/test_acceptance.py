@@ -32,6 +32,8 @@ from testkit.real.scenes.lossy import LossyScene, insist
 
 from .conftest import QuietPair
 
+pytestmark = pytest.mark.long
+
 Place = tuple[str, int]
 REFUSED, IN_DOUBT = 87, 7
 IN_FLIGHT = 5

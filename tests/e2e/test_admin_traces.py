@@ -27,7 +27,7 @@ from testkit.real.machine.collector import Collector, Span
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 CLIENT_KIND, PRODUCER_KIND = 3, 4
-pytestmark = pytest.mark.timeout(1_800)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1_800)]
 """The first test on a machine builds the collector."""
 
 

@@ -18,6 +18,8 @@ from idemproxy.demo.verdict import Position, value_of
 from testkit.real.brokers.kafka_cluster import librdkafka_settings, verdict
 from testkit.real.proxies.proxy_process import ProxyProcess
 
+pytestmark = pytest.mark.long
+
 TOPIC, PARTITIONS = "moving", 2
 ASSIGNMENT = [[0, 1, 2], [1]]
 DOWN_SECONDS = 4.0
@@ -87,6 +89,7 @@ def test_broker_deaths_and_leader_moves_neither_lose_nor_duplicate_a_record(
             time.sleep(PAUSED_SECONDS)
             cluster.kill_broker(broker)
             time.sleep(DOWN_SECONDS)
+            cluster.wait_for_leaders(TOPIC)  # of the partition that moves
             leaders.append(cluster.leader(TOPIC, 0))
             cluster.start_broker(broker)
             cluster.wait_until_ready()

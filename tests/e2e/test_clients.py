@@ -21,7 +21,7 @@ PARTITIONS = 3
 RECORDS_UNDER_FAULTS = 3000
 RECORDS_PER_CODEC = 300
 RUN_SECONDS_MAX = 240
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 STORED_CODECS = {"none": Codec.GZIP, "gzip": Codec.GZIP, "snappy": Codec.SNAPPY, "lz4": Codec.LZ4}
 """What a batch becomes in the log: the wrapper that carries the batch marker needs a codec, and gzip stands for
 none."""

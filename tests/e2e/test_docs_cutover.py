@@ -12,6 +12,8 @@ from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import ProxyProcess
 
+pytestmark = pytest.mark.long
+
 NEW_VERSION = "1.1.1"
 OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
 TOPIC = "orders"

@@ -19,6 +19,8 @@ from testkit.real.machine.browser import open_browser
 from testkit.real.scenes.followed_page import FollowedPage
 from testkit.real.store.redis_process import server_binary
 
+pytestmark = pytest.mark.long
+
 ROOT = Path(__file__).resolve().parents[2]
 RECORDS = 4000
 INSTALL_SECONDS_MAX, KILLS_SECONDS_MAX, REST_SECONDS_MAX = 1200, 300, 300

@@ -41,7 +41,7 @@ CLIENT_SIDE = FaultPlan(seed=284, kinds=(FaultKind.LOST_ANSWER, FaultKind.CUT), 
 has more than five in flight, so that a fault does not end the connection before the one before it has happened."""
 BROKER_SIDE = FaultPlan(seed=11, kinds=BREAKING_KINDS, every_nth_produce=7)
 """Another beat: an answer that is lost here does not come to where it could be lost again."""
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 
 @pytest.mark.parametrize("broker", [one for one in BROKERS if one.name in PAIRS], ids=lambda one: one.name)

@@ -5,11 +5,15 @@ import socket
 import urllib.request
 from pathlib import Path
 
+import pytest
+
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, neighbouring_ports
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+
+pytestmark = pytest.mark.long
 
 QUIET_SECONDS = 3.0
 """A broker that is only down is connected to again every second."""

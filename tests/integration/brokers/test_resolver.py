@@ -27,6 +27,8 @@ from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.scenes.lossy import LossyScene, Resolved, insist, resolved_in
 from testkit.stage.wrappers import to_wrapper
 
+pytestmark = pytest.mark.long
+
 Place = tuple[str, int]
 FOREIGN_RECORDS = 1_000_000
 WRAPPER_RECORDS = 10_000

@@ -17,6 +17,8 @@ from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
+pytestmark = pytest.mark.long
+
 OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
 IGNORED_FORMAT = {"log.message.format.version": "0.10.2"}
 """From 3.0 on, unless the protocol between brokers is held below it as well."""

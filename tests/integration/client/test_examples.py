@@ -20,6 +20,8 @@ from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.example_lives import Lives, RandomKills
 
+pytestmark = pytest.mark.long
+
 TOPICS = {
     "lines": 1, "clicks": 2, "views": 1, "merge-log": 1, "merged": 1, "counts": 2, "by-key": 3, "pristine": 3
 }  # fmt: skip

@@ -24,6 +24,8 @@ from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.followed_page import blocks_of, changed
 
+pytestmark = pytest.mark.long
+
 HOW_TO = Path(__file__).resolve().parents[3] / "docs/how-to"
 RESUMING = {block.language: block.text for block in blocks_of(HOW_TO / "resume-a-producer.md")}
 ROWS = [b"row %d" % number for number in range(100)]

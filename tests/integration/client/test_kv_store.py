@@ -26,6 +26,8 @@ from testkit.real.scenes.kv_store import (
     write_past,
 )
 
+pytestmark = pytest.mark.long
+
 TOPIC, CONDITIONAL_PARTITIONS = "kv-short", 2
 NODES, USERS, KEYS = 3, 6, 4
 SECONDS = 10.0

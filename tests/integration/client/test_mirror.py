@@ -12,6 +12,8 @@ from testkit.real.brokers.retention import assert_retention_takes_nothing
 from testkit.real.scenes.example_lives import RandomKills
 from testkit.real.scenes.mirror import Compared, MirrorScene
 
+pytestmark = pytest.mark.long
+
 TOPICS = {"orders": 2, "payments": 1}
 STEPS = (
     ("before commit_offsets", 2),

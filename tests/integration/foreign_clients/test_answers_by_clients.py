@@ -21,6 +21,8 @@ from testkit.real.clients.raw_client import RawClient
 from testkit.real.scenes.lossy import LossyScene
 from testkit.real.scenes.refusing import RefusingRelay, client_rows
 
+pytestmark = pytest.mark.long
+
 SECONDS = 15
 ROWS = client_rows()
 Address = tuple[str, int]

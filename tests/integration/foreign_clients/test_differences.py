@@ -12,6 +12,8 @@ import pytest
 from runs.differences import RESULT, Side, all_programs, both_sides, compare, counted
 from runs.results import rows_of
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def sides(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Side, Side]]:

@@ -19,6 +19,8 @@ from idemproxy.proxy.bridge.explained import GROUPS, PARTITIONS, SETTINGS
 from testkit.real.clients.java_clients import LAST_3X_CLIENT, MODERN_CLIENT, compiled
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
+pytestmark = pytest.mark.long
+
 Place = tuple[str, int]
 SECONDS_MAX = 120
 NOT_OFFERED = {

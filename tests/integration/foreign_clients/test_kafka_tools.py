@@ -9,6 +9,8 @@ import pytest
 from runs.kafka_tools import VERSIONS, through_the_proxy
 from runs.results import rows_of
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.timeout(1200)
 @pytest.mark.parametrize("version", VERSIONS)

@@ -24,6 +24,8 @@ from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.hidden_ranges import append, hide, read
 from testkit.real.store.inspecting import Place
 
+pytestmark = pytest.mark.long
+
 BATCHES, PER_BATCH, KILLS = 60, 20, 8
 COPIES = ((3, 1), (10, 4), (30, 12), (50, 2))
 """After which batch duplicates lie, and of how many batches."""

@@ -17,6 +17,8 @@ from testkit.real.brokers.kraft_cluster import KraftCluster
 from testkit.real.clients.raw_client import HIGH_WATERMARK, RawClient
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
+pytestmark = pytest.mark.long
+
 TOPIC = "lossy"
 LEADER, FOLLOWER = 1, 2
 """Broker 0 is the controller, and has no replica."""

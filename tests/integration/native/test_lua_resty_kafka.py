@@ -19,6 +19,8 @@ from testkit.real.brokers.kraft_cluster import KraftCluster
 from testkit.real.clients.raw_client import RawClient
 from testkit.real.proxies.proxy_process import ProxyProcess
 
+pytestmark = pytest.mark.long
+
 CLIENT_ID = "worker4711"
 ACKS, TIMEOUT_MS = 1, 2_000
 SOCKET_SECONDS = 3.0

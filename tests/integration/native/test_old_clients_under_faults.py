@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from idemproxy.codecs.error_codes import ErrorCode
 from testkit.real.clients.client_runs import OLD_JAVA, OLD_PYTHON
 from testkit.real.scenes.old_producers import RAW, RAW_WITHOUT_ISR, RETRIED, OldProducersScene
+
+pytestmark = pytest.mark.long
 
 RECORDS = {OLD_JAVA: 800, OLD_PYTHON: 800, RAW: 4000, RAW_WITHOUT_ISR: 800}
 

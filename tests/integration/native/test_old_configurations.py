@@ -24,6 +24,8 @@ from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.real.scenes.old_client_trial import PARTITIONS, Trial
 
+pytestmark = pytest.mark.long
+
 RECORDS = 100
 FIRST_WITH_IDS = "0.11.0.3"
 World = tuple[LegacyCluster, ProxyProcess]

@@ -25,6 +25,8 @@ from testkit.real.machine.process_memory import peak_bytes, resident_bytes
 from testkit.real.proxies import measured_proxy
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
+pytestmark = pytest.mark.long
+
 TOPIC, WITNESS = "large", "witness"
 LARGE_BYTES = 64 << 20
 BATCH_BYTES = 900_000

@@ -303,6 +303,7 @@ def test_without_a_transactional_id_a_broker_gives_another_id_and_the_next_epoch
         assert append(untouched, 0, 0) == 0, "but where the next epoch has not written"
 
 
+@pytest.mark.long
 def test_many_connections_that_write_once_leave_few_entries_at_the_broker(scene: Scene) -> None:
     topic, shared = scene.topic(), Shared()
     sent = encode_set([(None, b"v", SENT_MS)], magic=1)

@@ -24,6 +24,8 @@ from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.scenes.faulty import BREAKING_KINDS
 
+pytestmark = pytest.mark.long
+
 FIRST_WITH_IDS = "0.11.0.3"
 PRODUCE_VERSION_MAX = 3
 TIMESTAMP = 1_700_000_000_000

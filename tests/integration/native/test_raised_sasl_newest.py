@@ -18,6 +18,8 @@ from testkit.real.clients.java_clients import start_group_reader
 from testkit.real.clients.java_clients import start_producer as start_java_producer
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 
+pytestmark = pytest.mark.long
+
 USERS = {"idemproxy": "our secret", "alice": "hers", "bob": "his"}
 PARTITIONS, RECORDS = 3, 300
 READ_SECONDS_MAX = 60

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from idemproxy.codecs.error_codes import ErrorCode
 from testkit.real.clients.client_runs import KAFKA_GO, KAFKAJS
 from testkit.real.scenes.old_producers import RAW_BATCHES, RAW_BATCHES_WITHOUT_ISR, RETRIED, OldProducersScene
+
+pytestmark = pytest.mark.long
 
 RECORDS = {KAFKAJS: 3000, KAFKA_GO: 3000, RAW_BATCHES: 4000, RAW_BATCHES_WITHOUT_ISR: 800}
 

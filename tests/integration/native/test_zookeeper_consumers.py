@@ -20,6 +20,8 @@ from testkit.real.brokers.kraft_cluster import KraftCluster
 from testkit.real.clients.java_clients import start_zookeeper_reader
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
+pytestmark = pytest.mark.long
+
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "old-clients.md"
 BROKERS, PARTITIONS, RECORDS = 3, 3, 300
 READ_SECONDS_MAX = 60

@@ -19,6 +19,8 @@ from idemproxy.pipeline.reading.broker import BrokerProblem, Cluster
 from testkit.real.clients.raw_client import RawClient
 from testkit.stage.logs import modern, numbered, plain, wrapper
 
+pytestmark = pytest.mark.long
+
 Row = dict[str, int]
 RECORDS = 60
 

@@ -24,7 +24,7 @@ from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 PRODUCERS, PARTITIONS, RECORDS = 12, 3, 2
 RUN_SECONDS_MAX = 120
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
 class Scene:

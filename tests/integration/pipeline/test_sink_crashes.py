@@ -19,7 +19,7 @@ from testkit.real.spark.sink_steps import STEPS
 PARTITIONS = 3
 ROWS = 1500
 BATCHES = 14
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture

@@ -24,6 +24,8 @@ from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
 from testkit.real.proxies.proxy_process import ProxyProcess
 from testkit.real.proxies.two_proxies import TwoProxies
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = 2
 ROWS = 6000
 Decided = tuple[Manifest, Storage, SinkOptions]

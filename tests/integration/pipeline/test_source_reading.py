@@ -33,6 +33,8 @@ from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 from testkit.real.tls.certificates import Authority
 from testkit.stage.logs import BEGUN_MS, modern, numbered, plain, wrapper
 
+pytestmark = pytest.mark.long
+
 Row = dict[str, Any]
 Offset = dict[str, Any]
 SEGMENT_BYTES = 20_000

@@ -20,7 +20,7 @@ from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import ProxyProcess
 
-pytestmark = pytest.mark.timeout(1800)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(1800)]
 _COLUMNS = "topic string, partition int, offset bigint, key binary, value binary"
 _HEADERS = "headers array<struct<key:string,value:binary>>"
 

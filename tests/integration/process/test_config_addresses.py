@@ -18,6 +18,8 @@ from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import wait_until
 
+pytestmark = pytest.mark.long
+
 Place = tuple[str, int]
 
 BACK_SECONDS_MAX = 90.0

@@ -12,6 +12,8 @@ from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.machine.process_memory import resident_bytes
 from testkit.real.proxies.proxy_process import ProxyProcess
 
+pytestmark = pytest.mark.long
+
 TOPIC, PARTITIONS = "flood", 12
 MIB = 1 << 20
 REQUEST_BYTES_MAX = 64 * MIB

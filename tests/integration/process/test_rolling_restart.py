@@ -19,6 +19,8 @@ from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.proxies.two_proxies_relays import SpreadingRelay
 
+pytestmark = pytest.mark.long
+
 PARTITIONS = 3
 RESTARTS_MIN = 2
 """While all three clients produce."""

@@ -19,6 +19,8 @@ from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 from testkit.real.store.inspecting import Place, insist, objects_of, send
 from testkit.real.store.two_proxies_redis import ExternalRedis
 
+pytestmark = pytest.mark.long
+
 PACKAGE = Path(__file__).resolve().parents[3] / "src" / "idemproxy"
 VERSION_LINE, SCRIPT_LINE = f'__version__ = "{__version__}"', "-- idemproxy swap, generation"
 NEXT_VERSION, VERSION_TOO_FAR = f"{__version__}.post1", f"{__version__}.post9"

@@ -23,6 +23,8 @@ from testkit.real.brokers.kafka_cluster import fresh_topic, librdkafka_settings,
 from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.proxies.supervised import WORKERS, Supervised
 
+pytestmark = pytest.mark.long
+
 PRODUCERS = 4
 RECORDS = 3_000
 PARTITIONS = 4

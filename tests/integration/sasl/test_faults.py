@@ -14,6 +14,8 @@ from testkit.real.brokers.sasl_cluster import SaslCluster
 from testkit.real.clients import java_clients
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 
+pytestmark = pytest.mark.long
+
 RIGHTS = ("Read", "Write", "Describe")
 OURS = ("Read", "Describe")
 """Enough to find out what became of a batch; the proxy's own principal appends nothing."""

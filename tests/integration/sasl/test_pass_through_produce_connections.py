@@ -19,6 +19,8 @@ from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import wait_until
 
+pytestmark = pytest.mark.long
+
 BROKERS, PARTITIONS = 2, 4
 RIGHTS = ("Read", "Write", "Describe")
 OURS = ("Read", "Describe")

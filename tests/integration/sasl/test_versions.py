@@ -16,6 +16,8 @@ from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.clients.web_tokens import bearer, web_token
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 
+pytestmark = pytest.mark.long
+
 RIGHTS = ("Read", "Write", "Describe")
 USERS = {"idemproxy": "our secret", "alice": "alice's secret"}
 OLD_FORMAT = {"log.message.format.version": "0.10.2"}

@@ -19,6 +19,8 @@ from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.tls.certificates import PASSWORD, Authority, Files
 from testkit.real.tls.settings import client_tls, listener_tls
 
+pytestmark = pytest.mark.long
+
 RECORDS = 500
 WAIT_SECONDS = 60.0
 

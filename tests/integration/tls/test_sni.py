@@ -19,6 +19,8 @@ from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.tls.certificates import PASSWORD, Authority
 from testkit.real.tls.settings import client_tls, listener_tls
 
+pytestmark = pytest.mark.long
+
 NAME = "kafka.test"
 BROKERS = 2
 PARTITIONS = 4
