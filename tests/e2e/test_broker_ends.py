@@ -8,6 +8,7 @@ is away as long as its broker is.
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from confluent_kafka import KafkaError, Message, Producer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.verdict import Position, value_of
 from testkit.real.brokers.kafka_cluster import librdkafka_settings, verdict
-from testkit.real.proxies.proxy_process import ProxyProcess
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 
 pytestmark = pytest.mark.long
 
@@ -24,6 +25,7 @@ TOPIC, PARTITIONS = "moving", 2
 ASSIGNMENT = [[0, 1, 2], [1]]
 DOWN_SECONDS = 4.0
 """Longer than a broker's ZooKeeper session here (1.5 s), so another replica leads meanwhile."""
+LEADER_SECONDS_MAX = 60.0
 PAUSED_SECONDS = 0.3
 """Before a broker dies it hangs for so long: something has been sent to it for certain that it does not answer."""
 PACE_SECONDS = 0.001
@@ -67,6 +69,11 @@ class SteadyProducer(threading.Thread):
         self.acknowledged["p", partition, number] = offset
 
 
+def has_other_leader(cluster: LegacyCluster, broker: int) -> bool:
+    """Does another broker lead the partition that moves?"""
+    return cluster.leader(TOPIC, 0) not in (-1, broker)
+
+
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[LegacyCluster]:
     with LegacyCluster(tmp_path / "cluster", brokers=3, auto_create_topics=False, session_timeout_ms=1500) as running:
@@ -89,7 +96,7 @@ def test_broker_deaths_and_leader_moves_neither_lose_nor_duplicate_a_record(
             time.sleep(PAUSED_SECONDS)
             cluster.kill_broker(broker)
             time.sleep(DOWN_SECONDS)
-            cluster.wait_for_leaders(TOPIC)  # of the partition that moves
+            wait_until(partial(has_other_leader, cluster, broker), "another leader", LEADER_SECONDS_MAX)
             leaders.append(cluster.leader(TOPIC, 0))
             cluster.start_broker(broker)
             cluster.wait_until_ready()
