@@ -18,7 +18,7 @@ from .child_processes import ChildProcess, ChildProcesses
 from .ports import HOST, neighbouring_ports
 
 START_SECONDS_MAX = 120.0
-"""Two seconds of CPU: on a machine that is busy with other work they take a minute."""
+"""A start takes more than a second of CPU: a minute on a machine that is busy with other work."""
 STOP_SECONDS_MAX = 40.0
 """More than the proxy's own limit for its drain."""
 _POLL_SECONDS = 0.05
