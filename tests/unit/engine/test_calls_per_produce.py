@@ -2,9 +2,11 @@
 microseconds would be noise. ``make bench-proxy`` tells what they cost."""
 
 import gc
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from types import CodeType, FrameType
 
 import pytest
@@ -88,6 +90,30 @@ def test_under_an_append_reservation_a_produce_takes_fewer_calls(way: str) -> No
         calls, called = calls_per_produce(50, 1, 100, with_append_reservations)
     print(f"{calls:.1f} calls per produce;", ", ".join(f"{name} {n}" for name, n in called.most_common(20)))
     assert calls <= {"python": 142.2, "kernel": 67.2}[way]
+
+
+def test_a_produce_passes_the_files_of_the_picture_in_its_order() -> None:
+    """dev/pictures/one_produce.svg: the column on the left is the way to the broker."""
+    picture = (Path(ROOT) / "dev/pictures/one_produce.svg").read_text()
+    drawn = re.findall(r'<text class="file" x="216" y="\d+">([\w/]+\.py)<', picture)
+    world = World(1, 1, 100, lambda world: with_append_reservations(world.engine))
+    world.prepare(PASSES)
+    passed: list[str] = []
+
+    def note(frame: FrameType, event: str, _argument: object) -> None:
+        name = frame.f_code.co_filename.removeprefix(f"{ROOT}/src/idemproxy/")
+        if event == "call" and name in drawn:
+            passed.append(name)
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        world.run(3)
+    finally:
+        sys.setprofile(before)
+    passed = passed[passed.index(drawn[0]) :]  # what came before is the answer to an earlier one
+    assert len(drawn) == 8
+    assert list(dict.fromkeys(passed)) == drawn
 
 
 def with_codec(engine: Engine) -> None:

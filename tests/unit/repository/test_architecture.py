@@ -25,6 +25,13 @@ def test_what_the_page_names_is_there() -> None:
     assert [path for path in sorted(named()) if not (ROOT / path).exists()] == []
 
 
+def test_what_the_pictures_name_is_there() -> None:
+    pictures = [ROOT / "dev" / path for path in re.findall(r"\((pictures/\w+\.svg)\)", PAGE)]
+    paths = {path for one in pictures for path in re.findall(r">([\w/]+\.py)<", one.read_text())}
+    assert len(paths) > 15
+    assert [path for path in sorted(paths) if not (ROOT / path).exists()] == []
+
+
 def test_every_package_is_on_the_page_in_the_order_of_its_layer() -> None:
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
     (layers,) = (one["layers"] for one in contracts if one["name"] == "imports point downwards")
