@@ -4,7 +4,7 @@ nothing to either."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -37,12 +37,13 @@ from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates
 from ..net.event_loop import TrioReactor
 from ..process.findings import Finding, all_findings
 from ..process.peers import BROKER, REDIS, is_no_answer
+from ..process.redis_memory import memory_of
 from ..process.surroundings import facts_here, who_listens, with_brokers, with_unresolved
 from ..settings.addresses import shown
 from ..settings.config import Settings
 from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
 from ..telemetry.otel import wants
-from ..telemetry.redis_hints import redis_reason
+from ..telemetry.redis_hints import MAKE_ROOM, redis_reason
 from ..versions import NEWER
 from .check_ports import try_ports
 from .inspection.admin_ports import asked_addresses
@@ -54,6 +55,12 @@ _FORMAT_V1 = 1
 _NOT_CONNECTED = "cannot connect"
 """How a finding begins where nothing took the connection."""
 _MOST_OFTEN = "is this a broker's listener, and does it ask for TLS or SASL?"
+_REMEDIES = {
+    "TLS is spoken there": "set upstream.tls, or name a listener without TLS",
+    "takes no SASL": "remove upstream.sasl, or name a listener with SASL",
+}
+"""By words of the reason."""
+_MOST_OFTEN_AT_REDIS = "is this Redis, and does it ask for TLS (redis.tls)?"
 _NO_RIGHT = "NOPERM"
 _ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}
 """The byte with the codec in the first message or batch of what was fetched, by format."""
@@ -203,6 +210,7 @@ async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> lis
         file = "append-only file on" if info.get("aof_enabled") == "1" else "no append-only file"
         end("ok", f"{shown_server(info)}, {info.get('role')}, {info.get('maxmemory_policy')}, {file}")
         found.extend(Finding("warning", what, text) for text in warnings_of(info))
+        found.extend(_little_room(what, info))
 
     def opened() -> None:
         login = Login(redis.username, redis.password, redis.database)
@@ -214,9 +222,24 @@ async def _try_redis(reactor: Reactor, redis: RedisAddress, cluster: str) -> lis
         await done.wait()
     end("problem", f"no answer within {ANSWER_SECONDS_MAX:g} s")
     link.reset("looked at")
-    if is_no_answer(found[0].text) and (kind := await who_listens(reactor, redis.address, REDIS)):
-        found[0] = found[0]._replace(text=f"{found[0].text}; {kind}")
+    if is_no_answer(found[0].text):
+        kind = await who_listens(reactor, redis.address, REDIS)
+        found[0] = found[0]._replace(text=f"{found[0].text}; {kind or _MOST_OFTEN_AT_REDIS}")
     return found
+
+
+def _little_room(what: str, info: Mapping[str, str]) -> Iterator[Finding]:
+    """Yield what is wrong with the memory of a server that may not use all that it wants."""
+    memory = memory_of(info)
+    if memory is None or not memory.limit_bytes:
+        return
+    if memory.used_bytes >= memory.limit_bytes:
+        used = f"{memory.used_bytes} bytes are used, maxmemory is {memory.limit_bytes}"
+        yield Finding("problem", what, f"Redis is full and takes no writes ({used}): {MAKE_ROOM}")
+    elif memory.used_bytes > limits.REDIS_MEMORY_SHARE_MAX * memory.limit_bytes:
+        share = 100 * memory.used_bytes / memory.limit_bytes
+        text = f"Redis uses {share:.0f} % of its maxmemory; when it is full, nothing can be produced: {MAKE_ROOM}"
+        yield Finding("warning", what, text)
 
 
 def _try_rights(link: RedisLink, nobody: bytes, sha: bytes, done: Callable[[list[str]], None]) -> None:
@@ -334,7 +357,8 @@ class _Brokers:
                     findings.append(Finding("problem", one.what, f"no metadata: {answer.reason}"))
         if len({cluster.cluster_id for cluster in reported}) > 1:
             ids = ", ".join(sorted({str(cluster.cluster_id) for cluster in reported}))
-            findings.append(Finding("problem", "upstream", f"the addresses belong to several clusters: {ids}"))
+            todo = "Name addresses of one cluster only (upstream.bootstrap)"
+            findings.append(Finding("problem", "upstream", f"the addresses belong to several clusters: {ids}. {todo}"))
         self.cluster_id = next((cluster.cluster_id for cluster in reported if cluster.cluster_id), None)
         if reported:
             findings += await self._look_at_cluster(reported[0])
@@ -345,7 +369,7 @@ class _Brokers:
     async def _explained(self, one: _Tried) -> Finding:
         """Say of an address that takes connections and does not answer as a broker what listens there; where that
         cannot be seen, what is wrong most often."""
-        finding = one.finding()
+        finding = _with_remedy(one.finding())
         if finding.sign != "problem" or not is_no_answer(finding.text):
             return finding
         kind = await who_listens(self._below_sasl, one.broker.address, BROKER)
@@ -450,6 +474,14 @@ def _advertised(finding: Finding) -> Finding:
     if finding.sign != "problem" or not finding.text.startswith(_NOT_CONNECTED):
         return finding
     return finding._replace(text=f"{finding.text}; the cluster names this address (the broker's advertised.listeners)")
+
+
+def _with_remedy(finding: Finding) -> Finding:
+    """Say which setting decides about what a broker's listener speaks."""
+    remedy = next((text for words, text in _REMEDIES.items() if words in finding.text), None)
+    if finding.sign != "problem" or remedy is None:
+        return finding
+    return finding._replace(text=f"{finding.text}; {remedy}")
 
 
 async def _wait_for(tried: Iterable[_Tried]) -> None:

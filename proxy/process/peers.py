@@ -40,6 +40,8 @@ _ZOOKEEPER_SAYS = (
     b"srvr is not executed because it is not in the whitelist",
 )
 _REDIS_SAYS = (b"-ERR unknown command", b"-NOAUTH", b"-DENIED", b"-LOADING", b"-NOPERM")
+_HTML = (b"<!doctype html", b"<html")
+"""Some HTTP servers take the word for a request of HTTP 0.9, and answer without a status line."""
 _TLS_ALERT = b"\x15\x03"
 _HEARD_BYTES_MAX = 4096
 
@@ -53,6 +55,9 @@ def reported(kind: str, wanted: str) -> str:
     """Return the error message for a peer of this kind where ``wanted`` should listen; empty: nothing."""
     if kind in ("", wanted):
         return ""
+    if kind == TLS:  # it may well be what is wanted
+        setting = "redis.tls" if wanted == REDIS else "upstream.tls"
+        return f"TLS is spoken there: set {setting}, or name another address"
     return f"{kind} listens there, not {wanted}: name another address"
 
 
@@ -62,7 +67,7 @@ def kind_of(heard: bytes) -> str:
         return ZOOKEEPER
     if heard.startswith(_REDIS_SAYS):
         return REDIS
-    if heard.startswith(b"HTTP/"):
+    if heard.startswith(b"HTTP/") or heard.lower().startswith(_HTML):
         return HTTP
     if heard.startswith(_TLS_ALERT):
         return TLS

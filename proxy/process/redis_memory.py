@@ -3,6 +3,8 @@ full takes no writes, and without writes no batch: an operator should know befor
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ...state.redis_facts import parse_info
 from ...state.redis_link import Reply, pack
 from ...state.redis_store import RedisStore
@@ -35,7 +37,11 @@ class MeasuredStore(RedisStore):
 
 def memory_reported(info: bytes) -> RedisMemoryMeasured | None:
     """Return what an INFO reply says of memory; None if one of the two numbers is missing or is not a number."""
-    fields = parse_info(info)
+    return memory_of(parse_info(info))
+
+
+def memory_of(fields: Mapping[str, str]) -> RedisMemoryMeasured | None:
+    """Return the same for the fields of one."""
     found = [fields.get(name, "") for name in ("used_memory", "maxmemory")]
     if all(text.isascii() and text.isdecimal() and len(text) <= 19 for text in found):
         return RedisMemoryMeasured(*map(int, found))

@@ -52,6 +52,7 @@ from ..settings.sasl import CLEAR_TEXT
 from ..telemetry.logs import set_up
 from ..telemetry.metric_names import REDIS_ROUND_TRIP
 from ..telemetry.otel import wants
+from ..telemetry.redis_hints import redis_reason
 from ..telemetry.reports import Telemetry
 from .checkpoint_file import CheckpointFile
 from .data_directory import ROOM_BYTES, ROOM_WITH_REDIS_BYTES, DataDirectory
@@ -705,6 +706,7 @@ class Server:
         where = f"the private one in {self._embedded.data_directory}" if self._embedded is not None else str(redis)
         store = self._store
         why = self._why_no_store() if store is None or store.data_generation is not None else store.why_away
+        why = redis_reason(why)
         return "Redis", f"{where}; {why}" if why else where
 
     def _why_no_store(self) -> str:

@@ -151,7 +151,7 @@ PRODUCER_NAMES_FENCED: Final = Metric(
     "producer_names.fenced",
     "counter",
     "{instance}",
-    "Older instances that were fenced by these: whatever they still send is refused with code 47.",
+    "Older instances that were fenced by these: whatever they still send gets INVALID_PRODUCER_EPOCH.",
 )
 PRODUCER_IDS_ISSUED: Final = Metric(
     "producer_ids.issued", "counter", "{producer}", "Producer ids issued (InitProducerId)."

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 _LOGIN = "give its user and password: redis.username and redis.password_file, or in the URL"
+MAKE_ROOM = "raise its maxmemory, or take out what others keep in it"
 _TODO = {
     "no connection within": "the machine is away, or a firewall drops what is sent to it",
     "NOAUTH": _LOGIN,
     "WRONGPASS": _LOGIN,
     "DENIED": "give it a password; or, where nobody else reaches it, set its protected-mode to no",
-    "OOM": "raise its maxmemory, or take out what others keep in it",
+    "OOM": MAKE_ROOM,
+    "has lost what was just written": "is it full (maxmemory)? `idemproxy check --connect` tells",
 }
 """By Redis's error code, or by words of our own reasons."""
 
@@ -21,5 +23,5 @@ def redis_reason(reason: str) -> str:
     """Return why Redis cannot be used, with what can be done about it where that is known."""
     if reason.endswith(NEW_LEASE):
         return f"Redis: {NEW_LEASE}"
-    todo = next((text for code, text in _TODO.items() if f" {code} " in f" {reason}"), None)
+    todo = next((text for code, text in _TODO.items() if f" {code} " in f" {reason} "), None)
     return reason if todo is None else f"{reason.removesuffix('.')}: {todo}"

@@ -374,9 +374,8 @@ def _batch_marker_lost(telemetry: Telemetry, event: events.BatchMarkerLost) -> N
     telemetry.log(
         logging.WARNING,
         "topic %s keeps no batch markers: batches are stored in %s-%d as %s. One whose answer is lost may fail with "
-        "code 87, "
-        "as it cannot be determined whether it is in the log. compression.type=producer, message.format.version=0.10 "
-        "keep them",
+        "INVALID_RECORD, as it cannot be determined whether it is in the log. compression.type=producer, "
+        "message.format.version=0.10 keep them",
         event.topic,
         event.topic,
         event.partition,
@@ -390,9 +389,8 @@ def _no_room_for_batch_marker(telemetry: Telemetry, event: events.NoRoomForBatch
         telemetry.log(
             logging.WARNING,
             "a record of %d bytes is stored in %s-%d without a batch marker: with it, it is larger than the topic "
-            "takes. "
-            "If its answer is lost, it may fail with code 87, as it cannot be determined whether it is in the log. "
-            "A max.message.bytes that is 1 KiB larger has room for the batch marker",
+            "takes. If its answer is lost, it may fail with INVALID_RECORD, as it cannot be determined whether it is "
+            "in the log. A max.message.bytes that is 1 KiB larger has room for the batch marker",
             event.size_bytes,
             event.topic,
             event.partition,

@@ -69,6 +69,7 @@ _NUMBERS = (
     r"(?<!exit )(?<!status )\b(?:errors?|codes?|error codes?) (?:number )?\d{1,3}\b(?!\.\d)"
     r"|\b(?:told|gets?|got|returns?|answers?) \d{1,3}(?=[.,;)]| (?:to|for|and|or|as|if|when|that)\b)"
 )
+_NUMBER = (_NUMBERS, "the error by its name")
 _IN_CODE: tuple[tuple[str, str], ...] = (
     (_PUBLISHED, _NOT_PUBLISHED),
     (r"\btests/\w", "no test paths"),
@@ -172,9 +173,9 @@ def _named(block: Block, patterns: Collection[tuple[str, str]]) -> Iterator[Find
 
 
 def wording(text: str) -> Iterator[Finding]:
-    """Yield the words that this project does not use, in plain text: a message, a help text, a docstring."""
+    """Yield the words that this project does not use, and errors by number, in plain text: a message, a help text."""
     prose = " ".join(re.sub(r"``.*?``|`[^`]*`", _CODE, text, flags=re.DOTALL).split())
-    yield from _named(Block("paragraph", 1, prose, (), ()), _FORBIDDEN)
+    yield from _named(Block("paragraph", 1, prose, (), ()), (*_FORBIDDEN, _NUMBER))
 
 
 def findings(
@@ -191,7 +192,7 @@ def findings(
         if not history:
             yield from _named(block, _HISTORY)
         if not numbers:
-            yield from _named(block, [(_NUMBERS, "the error by its name")])
+            yield from _named(block, [_NUMBER])
         if not commands:
             for span in block.code:
                 for pattern, instead in _IN_CODE:

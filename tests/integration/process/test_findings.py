@@ -8,11 +8,13 @@ import sys
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 import yaml
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import neighbouring_ports
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.store.redis_process import RedisProcess
 from testkit.real.tls.certificates import Authority
 
 PROBLEMS = (
@@ -72,3 +74,21 @@ def test_a_check_without_a_connection_tells_what_this_machine_tells(tmp_path: Pa
     assert lines[-1] == "configuration is valid; 2 warnings"
     (few,) = (line for line in lines if "file descriptors" in line)
     assert few.startswith("warning file descriptors: 200 descriptors are too few for limits.connections_max 10000")
+
+
+@pytest.mark.parametrize(
+    ("percent", "sign", "words"),
+    [
+        (1, "PROBLEM", "Redis is full and takes no writes"),
+        (90, "warning", " % of its maxmemory; when it is full, nothing can be produced: "),
+    ],
+)
+def test_check_finds_a_redis_that_is_full_or_soon_will_be(tmp_path: Path, percent: int, sign: str, words: str) -> None:
+    with RedisProcess(tmp_path, port=neighbouring_ports(1)) as redis:
+        used = int(redis.call("INFO", "memory").decode().partition("used_memory:")[2].split()[0])
+        redis.call("CONFIG", "SET", "maxmemory", used * 100 // percent if percent > 1 else 1)
+        settings = {"upstream": {"bootstrap": ["127.0.0.1:9"]}, "redis": {"url": f"redis://127.0.0.1:{redis.port}"}}
+        _, lines = checked(tmp_path, settings, "--connect")
+    (found,) = (line for line in lines if words in line)
+    assert found.startswith(f"{sign} redis 127.0.0.1:{redis.port}: ")
+    assert found.endswith("raise its maxmemory, or take out what others keep in it")

@@ -13,6 +13,7 @@ from idemproxy.demo.ports import free_ports
 from idemproxy.proxy import limits
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
+from testkit.real.store.redis_process import RedisProcess
 
 REDIS_BACK_SECONDS_MAX = 90.0
 TRIES_MAX = 6
@@ -36,6 +37,26 @@ def test_a_start_that_waits_for_redis_names_it_and_shows_no_password(
                 socket.create_connection((proxy.address[0], proxy.address[1] + offset), 5)
     finally:
         proxy.__exit__()
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "said"),
+    [
+        ("requirepass", "other", ": give its user and password: redis.username and redis.password_file, or in the URL"),
+        ("maxmemory", "1", ": is it full (maxmemory)? `idemproxy check --connect` tells"),
+    ],
+)
+def test_a_start_that_waits_for_redis_says_what_to_do(
+    legacy_broker: LegacyCluster, tmp_path: Path, option: str, value: str, said: str
+) -> None:
+    (port,) = free_ports(1)
+    proxy = ProxyProcess(tmp_path, legacy_broker.address(0), options=("--redis", f"redis://127.0.0.1:{port}"))
+    with RedisProcess(tmp_path, f"--{option}", value, port=port):
+        proxy.launch()
+        try:
+            assert f"{said})" in proxy.wait_for_log("still waiting for Redis")
+        finally:
+            proxy.__exit__()
 
 
 def test_a_start_that_waits_for_a_broker_says_why_it_is_not_there(tmp_path: Path) -> None:

@@ -198,6 +198,20 @@ def test_an_unreachable_broker_is_reported_with_the_origin_of_its_address() -> N
         assert check_connect._advertised(other) == other
 
 
+@pytest.mark.parametrize(
+    ("reason", "remedy"),
+    [
+        ("an answer cannot be read: frame size: this is an alert of TLS: TLS is spoken there", "set upstream.tls, "),
+        ("this listener of the broker takes no SASL", "remove upstream.sasl, "),
+    ],
+)
+def test_a_listener_that_speaks_something_else_is_reported_with_the_setting(reason: str, remedy: str) -> None:
+    found = Finding("problem", "upstream k:1", reason)
+    assert check_connect._with_remedy(found).text.startswith(f"{reason}; {remedy}")
+    for other in (found._replace(sign="ok"), found._replace(text="no answer within 5 s")):
+        assert check_connect._with_remedy(other) == other
+
+
 def test_the_last_line_is_the_verdict_and_the_configuration_is_shown_only_on_demand(path: Path, capsys: Said) -> None:
     path.write_text("upstream: {bootstrap: [k:1]}\n")
     assert main(["check", os.fspath(path)]) == 0

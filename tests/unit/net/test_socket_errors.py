@@ -14,3 +14,6 @@ def test_a_broken_connection_says_more_than_that_it_timed_out() -> None:
 def test_a_connection_to_redis_that_the_proxy_ends_itself_is_not_called_away() -> None:
     assert redis_reason(f"Redis is away: {NEW_LEASE}") == f"Redis: {NEW_LEASE}"
     assert redis_reason("no connection within 2 s").endswith(NOTHING_CAME_BACK)
+    assert redis_reason("Redis has lost what was just written").endswith(
+        ": is it full (maxmemory)? `idemproxy check --connect` tells"
+    )

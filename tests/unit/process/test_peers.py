@@ -16,6 +16,8 @@ from idemproxy.proxy.process.peers import BROKER, HTTP, REDIS, TLS, ZOOKEEPER, i
         (b"-NOAUTH Authentication required.\r\n", REDIS),
         (b"-DENIED Redis is running in protected mode because protected mode is enabled\r\n", REDIS),
         (b"HTTP/1.1 400 Bad Request\r\n", HTTP),
+        (b'<!DOCTYPE HTML>\n<html lang="en">\n', HTTP),  # HTTP 0.9: no status line
+        (b"<html>\r\n<head><title>400 Bad Request", HTTP),
         (b"\x15\x03\x03\x00\x02\x02\x32", TLS),
         (b"\0\0\0\x12\x69\x64\x65\x6d\0\0", BROKER),
         (b"220 mail.example ESMTP\r\n", ""),
@@ -28,6 +30,8 @@ def test_the_beginning_of_an_answer_tells_what_listens(heard: bytes, kind: str) 
 
 def test_only_an_unwanted_server_is_reported() -> None:
     assert reported(ZOOKEEPER, BROKER) == "ZooKeeper listens there, not a Kafka broker: name another address"
+    assert reported(TLS, BROKER) == "TLS is spoken there: set upstream.tls, or name another address"
+    assert reported(TLS, REDIS) == "TLS is spoken there: set redis.tls, or name another address"
     assert reported(BROKER, BROKER) == reported("", BROKER) == ""
 
 

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[3]
 FOLDERS = ("proxy", "pipeline", "client", "producing", "state", "codecs", "demo")
 MESSAGE_WORDS_MIN = 3
 """A text of fewer words is a name or a key."""
+IN_THE_FROZEN_CORE = ("this listener of the broker takes no SASL (error 34)",)
 NOT_SHOWN = (":root {", "var(--", "-- KEYS")
 """Style sheets and scripts, which are texts for machines."""
 
@@ -47,7 +48,8 @@ def messages(path: Path) -> Iterator[tuple[int, str]]:
     for node in ast.walk(tree):
         if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in docstrings:
             continue
-        if len(node.value.split()) >= MESSAGE_WORDS_MIN and not any(mark in node.value for mark in NOT_SHOWN):
+        shown = node.value not in IN_THE_FROZEN_CORE and not any(mark in node.value for mark in NOT_SHOWN)
+        if shown and len(node.value.split()) >= MESSAGE_WORDS_MIN:
             yield node.lineno, node.value
 
 

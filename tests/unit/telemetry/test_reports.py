@@ -282,14 +282,14 @@ def test_an_unknown_outcome_names_the_broker_that_leads_the_partition(caplog: py
         (
             events.BatchMarkerLost("orders", 2, "snappy"),
             logging.WARNING,
-            ("topic orders keeps no batch markers: batches are stored in orders-2 as snappy. ", "with code 87"),
+            ("topic orders keeps no batch markers: batches are stored in orders-2 as snappy. ", "with INVALID_RECORD"),
         ),
         (
             events.NoRoomForBatchMarker("orders", 2, 1_000_000),
             logging.WARNING,
             (
                 "a record of 1000000 bytes is stored in orders-2 without a batch marker",
-                "with code 87",
+                "with INVALID_RECORD",
                 "max.message.bytes",
             ),
         ),
