@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from idemproxy.demo.legacy_cluster import LegacyCluster
+from idemproxy.demo.ports import HOST, neighbouring_ports
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
@@ -67,7 +68,8 @@ def check(directory: Path, address: tuple[str, int], idempotence: str = "auto") 
     """Exit status and output of ``idemproxy check --connect``."""
     file = directory / "check.yaml"
     upstream = {"bootstrap": ["{}:{}".format(*address)], "idempotence": idempotence}
-    settings = {"upstream": upstream, "data_directory": str(directory / "data")}
+    listeners = [{"bind": f"{HOST}:{neighbouring_ports(2)}"}]  # by default 9092 and 9093, which others may have
+    settings = {"upstream": upstream, "data_directory": str(directory / "data"), "listeners": listeners}
     file.write_text(yaml.safe_dump(settings))
     command = [sys.executable, "-P", "-m", "idemproxy", "check", str(file), "--connect"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
