@@ -98,6 +98,11 @@ def rust_command(client: str, role: str) -> list[str]:
     return [os.fspath(_built_by_cargo("rust", "rust-clients")), client, role]
 
 
+def rskafka_command(role: str) -> list[str]:
+    """The same for rskafka, which is all in Rust and has no idempotence."""
+    return [os.fspath(_built_by_cargo("rust_rskafka", "rskafka-clients")), role]
+
+
 def _built_by_cargo(sources: str, cache: str) -> Path:
     source = _SOURCES / sources
     folder = _cache(cache, [source / name for name in ("Cargo.lock", "Cargo.toml", "main.rs")])
