@@ -79,6 +79,7 @@ def start_old_producer(
     settings = {**(configuration.settings or {}), **(configuration.producing or {})}
     if configuration.java is not None:
         own = {"batch.size": str(_BATCH_BYTES), "request.timeout.ms": str(_PATIENT_MS), "max.block.ms": "60000"}
+        own["enable.idempotence"] = "false"  # from 0.11 on it is there
         return java_clients.start_producer(
             children,
             directory,
@@ -252,13 +253,14 @@ def _scala(version: str) -> OldConfiguration:
     return OldConfiguration(name, WITHOUT_LZ4, ("simple", "times"), scala=version, tells_offsets=False)
 
 
-def _kafka_python(api_version: tuple[int, ...], *readings: Reading) -> OldConfiguration:
+def _kafka_python(api_version: tuple[int, ...] | None, *readings: Reading) -> OldConfiguration:
+    """Without a version it asks the broker for those that it has."""
     return OldConfiguration(
-        "kafka-python-1.4.7@" + ".".join(map(str, api_version)),
+        "kafka-python-1.4.7" + ("" if api_version is None else "@" + ".".join(map(str, api_version))),
         ALL,
         readings,
         _module("kafka_python", *pinned_packages.OLD_KAFKA_PYTHON, _XXHASH),
-        {"api_version": list(api_version)},
+        {} if api_version is None else {"api_version": list(api_version)},
         _KAFKA_PYTHON_PRODUCING,
     )
 
@@ -277,6 +279,15 @@ def _rdkafka(name: str, version: str, readings: tuple[Reading, ...], **settings:
 SCALA_0_8, SCALA_0_9 = _scala("0.8.2.2"), _scala("0.9.0.1")
 JAVA_0_8_2, JAVA_0_9 = _java("0.8.2.2"), _java("0.9.0.1", "group", "simple")
 JAVA_0_10_0, JAVA_0_10_2 = _java("0.10.0.1", "group", "simple"), _java("0.10.2.2", *ALL_READINGS)
+UNTOUCHED_JAVA = (
+    *(
+        replace(_java(one, *ALL_READINGS), reads_zstd=False, is_rewritten=False)
+        for one in ("0.11.0.3", "1.1.1", "2.0.1")
+    ),
+    replace(_java("2.1.1", *ALL_READINGS), is_rewritten=False),
+)
+"""Kafka 4 has all that they send."""
+KAFKA_PYTHON_ASKING = replace(_kafka_python(None, *ALL_READINGS), reads_zstd=False, is_rewritten=False)
 KAFKA_PYTHON_0_9 = _kafka_python((0, 9), "group", "simple")
 KAFKA_PYTHON_0_10 = _kafka_python((0, 10, 1), *ALL_READINGS)
 RDKAFKA_0_11_AS_0_9 = _rdkafka(
@@ -341,8 +352,8 @@ WITHOUT_COMPILER = (JAVA_0_9, JAVA_0_10_2, KAFKA_PYTHON_0_10, RDKAFKA_0_11_AS_0_
 CONFIGURATIONS: Mapping[str, OldConfiguration] = {
     one.name: one
     for one in (
-        *(JAVA_0_8_2, JAVA_0_9, JAVA_0_10_0, JAVA_0_10_2),
-        *(KAFKA_PYTHON_0_9, KAFKA_PYTHON_0_10),
+        *(JAVA_0_8_2, JAVA_0_9, JAVA_0_10_0, JAVA_0_10_2, *UNTOUCHED_JAVA),
+        *(KAFKA_PYTHON_0_9, KAFKA_PYTHON_0_10, KAFKA_PYTHON_ASKING),
         *(RDKAFKA_0_11_AS_0_9, RDKAFKA_0_11, RDKAFKA_1_0, RDKAFKA_1_4, RDKAFKA_1_7, RDKAFKA_2_16),
         *(RDKAFKA_0_9, RDKAFKA_0_9_ASKING, RDKAFKA_0_9_AS_0_8),
         *(SARAMA_0_8, SARAMA_0_10, SARAMA_1_0, SARAMA_1_40, SARAMA_1_45, RUST),
