@@ -109,8 +109,9 @@ acceptance: uv  ## a gigabyte passes an idle producer, then an answer is lost; a
 clients: uv  ## five real clients, 20,000 records each under faults; a line each in benchmarks/results/clients.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.clients_under_faults
 
-old-clients-faults: uv  ## 60,000 records of producers that Kafka 4 has dropped, at three brokers of it under faults; benchmarks/results/old_clients_under_faults.jsonl
+old-clients-faults: uv  ## 60,000 records of producers that Kafka 4 has dropped, then of others without idempotence, at three brokers of it under faults; benchmarks/results/old_clients_under_faults.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.old_clients_under_faults
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.old_clients_under_faults --without-idempotence
 
 matrix: uv  ## every client at every broker under faults, and in a group; goes on where it was: make matrix [MATRIX_ARGS="--records 1000"]
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.matrix $(MATRIX_ARGS)

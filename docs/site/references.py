@@ -284,7 +284,7 @@ def old_clients() -> str:
         done = line["done"]
         codecs = dict.fromkeys(one.removeprefix("produce ") for one in done if one.startswith("produce "))
         readings = [shown for one, shown in _READINGS.items() if one in done]
-        cells = (name, ", ".join(codecs), ", ".join(readings) or "–", ", ".join(line["raised"]))
+        cells = (name, ", ".join(codecs), ", ".join(readings) or "–", ", ".join(line["raised"]) or "–")
         rows.append(f"| {' | '.join(cells)} |")
     return "\n".join(rows)
 

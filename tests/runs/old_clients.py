@@ -106,7 +106,9 @@ def run_one(
             trial.complaints.append(f"{type(error).__name__}: {error}")
         line |= {"done": trial.done, "seconds": round(time.monotonic() - begun)}
         if not direct:
-            line["raised"] = _raised(admin)
+            line["raised"] = raised = _raised(admin)
+            if bool(raised) != configuration.is_rewritten:
+                trial.complaints.append(f"rewritten: {raised}")
     return line, [_without_places(one, directory) for one in trial.complaints]
 
 

