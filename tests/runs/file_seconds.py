@@ -1,6 +1,8 @@
-"""How long each test file takes, for the order in which ``make test`` runs them (``testkit.scheduling``).
+"""How long each test file takes, for the order in which ``make test`` and ``make test-long`` run them
+(``testkit.scheduling``).
 
-``make test PYTEST_ARGS=--junitxml=report.xml``, then ``python -m runs.file_seconds report.xml``.
+``make test PYTEST_ARGS=--junitxml=report.xml``, then ``python -m runs.file_seconds report.xml``. What the report does
+not have keeps its time.
 """
 
 from __future__ import annotations
@@ -35,7 +37,10 @@ def main() -> None:
     """Write the file that the scheduler reads."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("report", type=Path, help="what pytest --junitxml has written")
-    seconds = seconds_of(parse(parser.parse_args().report).iter("testcase"))
+    known: dict[str, int] = json.loads(SECONDS.read_text())
+    measured = seconds_of(parse(parser.parse_args().report).iter("testcase"))
+    kept = {file: seconds for file, seconds in known.items() if (ROOT / file).is_file()}
+    seconds = dict(sorted({**kept, **measured}.items(), key=lambda item: -item[1]))
     SECONDS.write_text(json.dumps(seconds, indent=0) + "\n")
     print(f"{len(seconds)} files of at least {SECONDS_MIN:.0f} s, {sum(seconds.values())} s together")
 
