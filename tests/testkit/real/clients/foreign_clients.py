@@ -73,8 +73,19 @@ def _build_go(source: Path, program: Path, *options: str) -> None:
 
 def old_go_command(role: str) -> list[str]:
     """The same for sarama 1.19, which has another name and fewer calls."""
-    source = [*sorted((_SOURCES / "go_old").iterdir()), _SOURCES / "go" / "program.go"]
-    program = _cache("go-clients", source) / "clients-1.19"
+    return [os.fspath(_built_apart("go_old", "clients-1.19")), role]
+
+
+def old_kafka_go_command(role: str, versions: str = "go") -> list[str]:
+    """The same for kafka-go before 0.4. ``versions``: as above; the codecs are chosen by it, too."""
+    options = (f"-modfile={versions}.mod", f"-tags={versions}")
+    return [os.fspath(_built_apart("go_kafka", f"clients-{versions}", *options)), role]
+
+
+def _built_apart(sources: str, name: str, *options: str) -> Path:
+    """A program of this folder, with what it shares with those of the Go clients of today."""
+    source = [*sorted((_SOURCES / sources).iterdir()), _SOURCES / "go" / "program.go"]
+    program = _cache("go-clients", source) / name
     with cache_lock("go-clients"):
         if not program.exists():
             program.parent.mkdir(parents=True, exist_ok=True)
@@ -82,9 +93,9 @@ def old_go_command(role: str) -> list[str]:
                 for path in source:
                     shutil.copy(path, folder)
                 fresh = program.with_suffix(".new")
-                _build_go(Path(folder), fresh)
+                _build_go(Path(folder), fresh, *options)
             fresh.rename(program)
-    return [os.fspath(program), role]
+    return program
 
 
 def old_rust_command(role: str) -> list[str]:
@@ -186,7 +197,7 @@ def _unpacked_sources(folder: Path) -> Path:
 
 
 def old_python_command(library: str, packages: Sequence[str], role: str) -> tuple[list[str], Path]:
-    """The command of a program around a library that needs a Python before 3.7, and the folder with its packages."""
+    """The command of a program around a library that needs Python 3.6, and the folder with its packages."""
     python = _python_3_6()
     identity = hashlib.sha256("\n".join([python, *packages]).encode()).hexdigest()[:16]
     folder = ROOT / ".cache" / "old-python-packages" / identity

@@ -45,9 +45,9 @@ class OldConfiguration:
     time. ``settings``: of producer and reader alike, in the client's own words; ``producing``: of the producer, in
     addition. ``java``, ``scala``: the release, if it is started by ``java_clients``. ``tells_offsets``: does
     the producer learn the offset of each record? ``reads_zstd``: brokers refuse zstd to Fetch 4 to 9, which is not
-    raised. ``is_rewritten``: does it send versions that Kafka 4 lacks? ``repeats_alone``: does it read some records
-    several times where there are several brokers? kafka-node's consumer without a group does, at 3.9.1 without a proxy
-    as well: each broker's answer makes it fetch from all."""
+    raised, and some later clients cannot decompress it. ``is_rewritten``: does it send versions that Kafka 4 lacks?
+    ``repeats_alone``: does it read some records several times where there are several brokers? kafka-node's consumer
+    without a group does, at 3.9.1 without a proxy as well: each broker's answer makes it fetch from all."""
 
     name: str
     codecs: tuple[str, ...]
@@ -198,6 +198,13 @@ def _later_sarama(versions: str) -> Callable[[Role], Command]:
     return command
 
 
+def _kafka_go(versions: str) -> Callable[[Role], Command]:
+    def command(role: Role) -> Command:
+        return Command(tuple(foreign_clients.old_kafka_go_command(role, versions)), {})
+
+    return command
+
+
 def _rust(role: Role) -> Command:
     return Command(tuple(foreign_clients.old_rust_command(role)), {})
 
@@ -319,6 +326,12 @@ SARAMA_1_40 = OldConfiguration(
 SARAMA_1_45 = replace(
     SARAMA_1_40, name="sarama-1.45.2", codecs=WITH_ZSTD, command=_later_sarama("sarama_1_45"), is_rewritten=False
 )
+KAFKA_GO_0_2 = OldConfiguration(
+    "kafka-go-0.2.0", ("none",), ALL_READINGS, _kafka_go("kafka_go_0_2"), tells_offsets=False, reads_zstd=False
+)
+KAFKA_GO_0_3 = OldConfiguration(
+    "kafka-go-0.3.10", WITH_ZSTD, ALL_READINGS, _kafka_go("go"), tells_offsets=False, is_rewritten=False
+)
 RUST = OldConfiguration("rust-kafka-0.10", WITHOUT_LZ4, ("group", "simple"), _rust)
 KAFKA_PYTHON_0_9_5 = OldConfiguration(
     "kafka-python-0.9.5",
@@ -338,11 +351,23 @@ PYKAFKA = OldConfiguration(
     ALL_READINGS,
     _old_python("pykafka-2.8.0", "pykafka==2.8.0", "kazoo==2.8.0", "tabulate==0.8.10", _SIX, _SNAPPY),
 )
+AIOKAFKA = OldConfiguration(
+    "aiokafka-0.5.2",
+    ALL,
+    ALL_READINGS,
+    _old_python("aiokafka-0.5.2", "aiokafka==0.5.2", "kafka-python==1.4.6", "lz4==3.1.10", _SNAPPY),
+    reads_zstd=False,
+    is_rewritten=False,
+)
 KAFKA_NODE = OldConfiguration(
     "kafka-node-5.0.0", ("none", "gzip"), ALL_READINGS, _node("kafka-node"), repeats_alone=True
 )
 NO_KAFKA = OldConfiguration("no-kafka-3.4.3", ("none", "gzip"), ALL_READINGS, _node("no-kafka"))
 KAFKAJS = OldConfiguration("kafkajs-1.0.1", ("none", "gzip"), ("group",), _node("kafkajs"))
+KAFKAJS_1_12, KAFKAJS_1_16 = (
+    replace(KAFKAJS, name=f"kafkajs-{one}.0", command=_node(f"kafkajs-{one}"), reads_zstd=False, is_rewritten=False)
+    for one in ("1.12", "1.16")
+)
 LUA = OldConfiguration("lua-resty-kafka-0.07", ("none",), (), _lua, {"api_version": 0, "acks": 1}, reads_zstd=False)
 LUA_1 = replace(LUA, name="lua-resty-kafka-0.07@1", settings={"api_version": 1, "acks": -1})
 LUA_2 = replace(LUA, name="lua-resty-kafka-0.07@2", settings={"api_version": 2, "acks": 1})
@@ -357,8 +382,9 @@ CONFIGURATIONS: Mapping[str, OldConfiguration] = {
         *(RDKAFKA_0_11_AS_0_9, RDKAFKA_0_11, RDKAFKA_1_0, RDKAFKA_1_4, RDKAFKA_1_7, RDKAFKA_2_16),
         *(RDKAFKA_0_9, RDKAFKA_0_9_ASKING, RDKAFKA_0_9_AS_0_8),
         *(SARAMA_0_8, SARAMA_0_10, SARAMA_1_0, SARAMA_1_40, SARAMA_1_45, RUST),
-        *(KAFKA_PYTHON_0_9_5, KAFKA_PYTHON_1_0_2, PYKAFKA),
-        *(KAFKA_NODE, NO_KAFKA, KAFKAJS),
+        *(KAFKA_GO_0_2, KAFKA_GO_0_3),
+        *(KAFKA_PYTHON_0_9_5, KAFKA_PYTHON_1_0_2, PYKAFKA, AIOKAFKA),
+        *(KAFKA_NODE, NO_KAFKA, KAFKAJS, KAFKAJS_1_12, KAFKAJS_1_16),
         *(SCALA_0_8, SCALA_0_9),
         *(LUA, LUA_1, LUA_2),
     )

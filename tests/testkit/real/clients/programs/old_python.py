@@ -1,8 +1,9 @@
-"""Numbered records, and readers, by libraries that need a Python before 3.7: kafka-python 0.9.5 and 1.0.2, pykafka 2.8.
-What it prints and writes down has the form of ``program.py``, which such a Python cannot load.
+"""Numbered records, and readers, by libraries that need an old Python: kafka-python 0.9.5 and 1.0.2, pykafka 2.8,
+aiokafka 0.5.2. What it prints and writes down has the form of ``program.py``, which such a Python cannot load.
 
 Usage: old_python.py LIBRARY producer|reader JSON"""
 
+import asyncio
 import json
 import sys
 import time
@@ -256,6 +257,67 @@ def read_by_pykafka(given: Given) -> None:
     reading.finish(**more)
 
 
+# ---------------------------------------------------------------------- aiokafka 0.5.2
+def produce_by_aiokafka(given: Given) -> None:
+    """Into batches as small as the other clients'."""
+    aiokafka, loop = __import__("aiokafka"), asyncio.get_event_loop()
+    told = Told(given)
+    producer = aiokafka.AIOKafkaProducer(
+        loop=loop,
+        bootstrap_servers=given["bootstrap"],
+        compression_type=None if given["compression"] == "none" else given["compression"],
+        acks="all",
+        max_batch_size=400,
+    )
+    loop.run_until_complete(producer.start())
+    answers = [
+        (first + at, loop.run_until_complete(producer.send(given["topic"], value, partition=partition)))
+        for partition, first, values in told.batches()
+        for at, value in enumerate(values)
+    ]
+    for number, answer in answers:
+        try:
+            found = loop.run_until_complete(answer)
+        except Exception as error:
+            told.failed(error)
+            continue
+        told.acknowledged(found.partition, number, found.offset)
+    loop.run_until_complete(producer.stop())
+    told.finish()
+
+
+def read_by_aiokafka(given: Given) -> None:
+    """A member of a group, or alone."""
+    aiokafka, loop = __import__("aiokafka"), asyncio.get_event_loop()
+    reading, wait = Read(given), loop.run_until_complete
+    consumer = aiokafka.AIOKafkaConsumer(
+        loop=loop,
+        bootstrap_servers=given["bootstrap"],
+        group_id=given["group"] or None,
+        auto_offset_reset="earliest",
+        enable_auto_commit=False,
+    )
+    places = [aiokafka.TopicPartition(given["topic"], number) for number in range(given["partitions"])]
+    if given["group"]:
+        consumer.subscribe([given["topic"]])
+    wait(consumer.start())
+    if not given["group"]:
+        consumer.assign(places)
+    while reading.goes_on:
+        for records in wait(consumer.getmany(timeout_ms=200)).values():
+            for one in records:
+                reading.record(one.partition, one.offset, one.value)
+    more = {}
+    if given["group"]:
+        wait(consumer.commit())
+        more["committed"] = {place.partition: wait(consumer.committed(place)) for place in places}
+    elif given.get("time_ms") is not None:
+        found = wait(consumer.offsets_for_times(dict.fromkeys(places, given["time_ms"])))
+        more["times"] = {place.partition: answer.offset for place, answer in found.items()}
+    wait(consumer.stop())
+    reading.finish(**more)
+
+
 PROGRAMS = {
     "kafka-python-0.9.5 producer": produce_by_0_9,
     "kafka-python-0.9.5 reader": read_by_0_9,
@@ -263,6 +325,8 @@ PROGRAMS = {
     "kafka-python-1.0.2 reader": read_by_1_0,
     "pykafka-2.8.0 producer": produce_by_pykafka,
     "pykafka-2.8.0 reader": read_by_pykafka,
+    "aiokafka-0.5.2 producer": produce_by_aiokafka,
+    "aiokafka-0.5.2 reader": read_by_aiokafka,
 }  # type: dict[str, Any]
 
 

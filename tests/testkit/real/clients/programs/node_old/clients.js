@@ -160,14 +160,14 @@ async function noKafkaReader () {
   read.finish({ ends: await offsets(at(kafka.LATEST_OFFSET)), times: await offsets(at(given.time_ms)) })
 }
 
-// ---------------------------------------------------------------------- kafkajs
+// ---------------------------------------------------------------------- kafkajs, by the name of its package
 function kafkajs () {
-  const { Kafka, logLevel } = require('kafkajs')
+  const { Kafka, logLevel } = require(client)
   return new Kafka({ brokers: given.bootstrap.split(','), logLevel: logLevel.ERROR })
 }
 
 async function kafkajsProducer () {
-  const { CompressionTypes } = require('kafkajs')
+  const { CompressionTypes } = require(client)
   const compression = { none: CompressionTypes.None, gzip: CompressionTypes.GZIP }[given.compression]
   const producer = kafkajs().producer({ createPartitioner: () => ({ message }) => message.partition })
   await producer.connect()
@@ -197,6 +197,10 @@ const programs = {
   'no-kafka producer': noKafkaProducer,
   'no-kafka reader': noKafkaReader,
   'kafkajs producer': kafkajsProducer,
-  'kafkajs reader': kafkajsReader
+  'kafkajs reader': kafkajsReader,
+  'kafkajs-1.12 producer': kafkajsProducer,
+  'kafkajs-1.12 reader': kafkajsReader,
+  'kafkajs-1.16 producer': kafkajsProducer,
+  'kafkajs-1.16 reader': kafkajsReader
 }
 programs[`${client} ${role}`]().catch(failed)
