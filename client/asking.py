@@ -48,6 +48,22 @@ class Ask:
 
 
 @value(frozen=True, slots=True)
+class AskAtOnce:
+    """Ask one server several requests of one API, which are all sent before the first answer is waited for. The results
+    are the decoded answers, in the order of the requests. Raises as ``Ask``: AnswersOutOfOrder is one."""
+
+    address: Address
+    api_key: int
+    versions: tuple[int, int]
+    what: str
+    requests: tuple[Mapping[str, Any], ...]
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        answers: list[Any] = yield self
+        return answers
+
+
+@value(frozen=True, slots=True)
 class Offered:
     """The result is which versions of each API a server has: (lowest, highest) by API key. Raises as ``Ask``."""
 
@@ -77,7 +93,7 @@ class Now:
         return now
 
 
-Effect = Ask | Offered | Sleep | Now
+Effect = Ask | AskAtOnce | Offered | Sleep | Now
 
 
 class Servers:

@@ -1,0 +1,46 @@
+"""The arguments of ``idemproxy probe``. Imports nothing heavy; runs nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ...settings.config import CONFIG_VARIABLE
+from ..parsing import Parser, explained
+
+EPILOG = (
+    "Writes some 40 records to a topic of its own, which it deletes. Exit status: 0 it can be served, 1 it cannot, or "
+    "there is no verdict, 2 wrong options."
+)
+
+
+def add_probe(probe: Parser) -> None:
+    """Add all of them."""
+    probe.epilog = EPILOG
+    probe.add_argument(
+        "upstream",
+        metavar="HOST:PORT",
+        nargs="?",
+        help=explained(
+            "A broker of the cluster, or several with commas", "kafka.example:9092", "upstream.bootstrap of the file"
+        ),
+    )
+    probe.add_argument(
+        "--config",
+        metavar="FILE",
+        type=Path,
+        default=os.environ.get(CONFIG_VARIABLE) or None,
+        help=explained(
+            "The proxy's own configuration, of which upstream is used: TLS, SASL",
+            "--config /etc/idemproxy/idemproxy.yaml",
+            f"${CONFIG_VARIABLE}, or none",
+        ),
+    )
+    probe.add_argument(
+        "--topic",
+        metavar="TOPIC",
+        help=explained(
+            "An existing, empty topic to use instead, which is left with the records in it", "--topic scratch"
+        ),
+    )
+    probe.add_argument("--json", action="store_true", help=explained("Print one JSON object for machines"))

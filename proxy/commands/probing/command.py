@@ -1,0 +1,145 @@
+"""Runs ``idemproxy probe``: connects, probes, deletes its topic whatever happens, prints, returns the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from collections.abc import Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from ....client.asking import Servers
+from ....client.blocking_connections import Connections, Connector
+from ....client.errors import AuthenticationFailed, ConnectionFailed
+from ....client.settings import ClientSettings
+from ....producing.errors import ClientError
+from ...probe.batches import Maker
+from ...probe.seen import Seen
+from ...probe.verdict import rows_of, verdict_of
+from ...settings.addresses import join_host_and_port
+from ...settings.config import ConfigError, Settings
+from ...settings.load import load
+from ..broker_access import broker_access
+from . import limits
+from .shown import lines_of, object_of
+from .talk import CannotProbe, Probe, create_topic, delete_topic, find_partition, greet
+
+TOPIC_PREFIX: Final = "idemproxy-probe-"
+_RANDOM_BYTES: Final = 6
+_SERVED, _NOT_SERVED, _WRONG, _INTERRUPTED = 0, 1, 2, 130
+Result = TypeVar("Result")
+
+
+def run_probe(options: argparse.Namespace) -> int:
+    """Return 0 for a cluster that can be served, 1 for one that cannot or where there is no verdict, 2 for wrong
+    options, 130 after Ctrl-C."""
+    try:
+        settings = load(Path(options.config) if options.config else None, {"upstream": options.upstream})
+        probing = _Probing(settings, options.topic)
+    except ConfigError as problem:
+        return _complain(problem, _WRONG)
+    try:
+        seen = probing.run()
+    except CannotProbe as problem:
+        return _complain(problem, _NOT_SERVED)
+    except ClientError as problem:
+        shown = ", ".join(join_host_and_port(*address) for address in settings.upstream)
+        return _complain(f"{shown} cannot be probed: {problem}", _NOT_SERVED)
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    rows = rows_of(seen)
+    verdict = verdict_of(rows, seen)
+    if options.json:
+        print(object_of(rows, verdict, probing.topic, probing.topic_left))
+    else:
+        for line in lines_of(rows, verdict, sys.stdout):
+            print(line)
+    return _NOT_SERVED if verdict.form is None else _SERVED
+
+
+class _Probing:
+    """One probe. ``topic``: that is used. ``topic_left``: why a topic of our own is still there, a clause."""
+
+    def __init__(self, settings: Settings, topic: str | None) -> None:
+        """``topic``: that was given. Raises ConfigError."""
+        tls, sasl = broker_access(settings)
+        self._settings = ClientSettings(
+            [join_host_and_port(*address) for address in settings.upstream],
+            "idemproxy-probe",
+            tls,
+            sasl,
+            request_seconds_max=limits.REQUEST_SECONDS_MAX,
+            reads_old_brokers=True,
+        )
+        self._servers = Servers(settings.upstream)
+        self._is_ours = topic is None
+        self._was_created = False
+        self.topic = topic or f"{TOPIC_PREFIX}{os.urandom(_RANDOM_BYTES).hex()}"
+        self.topic_left = ""
+
+    def run(self) -> Seen:
+        """Return what was seen; the topic is deleted, or said by name. Raises CannotProbe, ClientError."""
+        until = time.monotonic() + limits.PROBE_SECONDS_MAX
+        connections = self._greeted(until)
+        is_asked_for = False
+        try:
+            if self._is_ours:
+                is_asked_for = True
+                self._perform(connections, create_topic(self._servers, self.topic), until)
+                self._was_created = True
+            finding = find_partition(self._servers, self.topic, is_ours=self._is_ours)
+            partition = self._perform(connections, finding, until)
+            maker = Maker(os.urandom(_RANDOM_BYTES).hex(), time.time_ns() // 1_000_000)
+            return self._perform(connections, Probe(partition, maker).run(), until)
+        finally:
+            connections.close()
+            if is_asked_for:
+                self._delete()
+
+    def _greeted(self, until: float) -> Connections:
+        """Return connections in the way in which the cluster answers. Brokers before 0.10 have to be asked for Metadata
+        1 first: 0.9 loses requests of other connections if it gets ApiVersions. A service may not have that
+        version."""
+        connections = Connections(Connector(self._settings))
+        try:
+            self._perform(connections, greet(self._servers), until)
+        except AuthenticationFailed:
+            raise
+        except ConnectionFailed as error:
+            self._settings = replace(self._settings, reads_old_brokers=False)
+            connections = Connections(Connector(self._settings))
+            try:
+                self._perform(connections, greet(self._servers), until)
+            except ConnectionFailed:
+                raise error from None
+        return connections
+
+    def _perform(self, connections: Connections, flow: Coroutine[Any, Any, Result], until: float) -> Result:
+        return connections.run(flow, until, limits.REQUEST_SECONDS_MAX)
+
+    def _delete(self) -> None:
+        """Delete the topic over connections of its own, as the others may be within a response. If that fails, say
+        its name."""
+        connections = Connections(Connector(self._settings))
+        until = time.monotonic() + limits.DELETION_SECONDS_MAX
+        try:
+            deleting = delete_topic(self._servers, self.topic, was_created=self._was_created)
+            self._perform(connections, deleting, until)
+        except (CannotProbe, ClientError) as problem:
+            self.topic_left = str(problem)
+        except KeyboardInterrupt:
+            self.topic_left = "interrupted"
+            raise
+        finally:
+            connections.close()
+            if self.topic_left:
+                may = "is" if self._was_created else "may be"
+                _complain(f"the topic {self.topic} {may} still there, delete it: {self.topic_left}", _NOT_SERVED)
+
+
+def _complain(problem: object, status: int) -> int:
+    print(f"idemproxy probe: {problem}", file=sys.stderr)
+    return status
