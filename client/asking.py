@@ -75,6 +75,16 @@ class Offered:
 
 
 @value(frozen=True, slots=True)
+class Disconnect:
+    """Close the connection that is kept to a server. What is asked next goes over another one."""
+
+    address: Address
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield self
+
+
+@value(frozen=True, slots=True)
 class Sleep:
     """Wait for so many seconds."""
 
@@ -93,7 +103,7 @@ class Now:
         return now
 
 
-Effect = Ask | AskAtOnce | Offered | Sleep | Now
+Effect = Ask | AskAtOnce | Offered | Disconnect | Sleep | Now
 
 
 class Servers:

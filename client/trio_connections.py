@@ -12,7 +12,7 @@ from ..codecs import messages
 from ..producing.cluster import Address
 from ..producing.errors import ClientError
 from . import limits
-from .asking import Ask, AskAtOnce, Effect, Offered, Sleep
+from .asking import Ask, AskAtOnce, Disconnect, Effect, Offered, Sleep
 from .errors import ConnectionFailed
 from .link import Link, decode_answer
 from .security import login_maker
@@ -125,6 +125,10 @@ class Connections:
         if isinstance(effect, Offered):
             connection = self._open[effect.address] = await self._taken(effect.address, until)
             return connection.link.versions
+        if isinstance(effect, Disconnect):
+            if (kept := self._open.pop(effect.address, None)) is not None:
+                await kept.aclose()
+            return None
         if isinstance(effect, Sleep):
             await trio.sleep(effect.seconds)
             return None

@@ -46,7 +46,21 @@ class Unanswered:
         return f"no response ({self.reason})"
 
 
-Outcome = Returned | Unanswered
+@value(frozen=True, slots=True)
+class Unsent:
+    """There was no request. ``reason``: a clause for people."""
+
+    reason: str
+
+    @property
+    def is_success(self) -> bool:
+        return False
+
+    def __str__(self) -> str:
+        return self.reason
+
+
+Outcome = Returned | Unanswered | Unsent
 
 
 @value(frozen=True, slots=True)
@@ -291,7 +305,7 @@ def _order(pipelined: Sequence[Sent], log: _Log) -> tuple[Order, str]:
     if any(isinstance(one.outcome, Unanswered) and one.outcome.reason == OUT_OF_ORDER for one in pipelined):
         return Order.ANSWERED_OTHERWISE, ""
     if not pipelined or _refusal(pipelined):
-        return Order.REFUSED, _refusal(pipelined) or "nothing was stored before"
+        return Order.REFUSED, _refusal(pipelined) or "not tried"
     places = [log.first_of(one.batch) for one in pipelined]
     offsets = [place.record.offset for place in places if place is not None]
     return (Order.KEPT if offsets == sorted(offsets) else Order.STORED_OTHERWISE), ""

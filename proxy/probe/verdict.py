@@ -174,7 +174,7 @@ def _producer_ids_row(seen: Seen) -> Row:
     else:
         are_new = len(set(ids)) == len(ids) and min(ids) >= 0
         shown = ", ".join(map(str, ids)) if are_new else f"not new: {', '.join(map(str, ids))}"
-    return Row("new producer ids", shown, {Form.OWN_IDS: are_new})
+    return Row("new producer ids", shown, {Form.OWN_IDS: are_new and seen.ids is not None})
 
 
 def _id_rows(seen: Seen) -> list[Row]:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 import os
+import re
 from pathlib import Path
 
 from ...settings.config import CONFIG_VARIABLE
@@ -39,8 +41,16 @@ def add_probe(probe: Parser) -> None:
     probe.add_argument(
         "--topic",
         metavar="TOPIC",
+        type=topic_name,
         help=explained(
             "An existing, empty topic to use instead, which is left with the records in it", "--topic scratch"
         ),
     )
     probe.add_argument("--json", action="store_true", help=explained("Print one JSON object for machines"))
+
+
+def topic_name(text: str) -> str:
+    """The name of a topic. Source: Kafka, Topic.java."""
+    if not re.fullmatch(r"[a-zA-Z0-9._-]{1,249}", text) or text in (".", ".."):
+        raise argparse.ArgumentTypeError(f"{text!r} is no name of a topic")
+    return text

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -23,26 +25,32 @@ from ...settings.addresses import join_host_and_port
 from ...settings.config import ConfigError, Settings
 from ...settings.load import load
 from ..broker_access import broker_access
+from ..inspection.table import printable
 from . import limits
 from .shown import lines_of, object_of
 from .talk import CannotProbe, Probe, create_topic, delete_topic, find_partition, greet
 
 TOPIC_PREFIX: Final = "idemproxy-probe-"
 _RANDOM_BYTES: Final = 6
-_SERVED, _NOT_SERVED, _WRONG, _INTERRUPTED = 0, 1, 2, 130
+_SERVED, _NOT_SERVED, _WRONG, _INTERRUPTED, _TERMINATED = 0, 1, 2, 130, 143
 Result = TypeVar("Result")
+
+
+class _TerminatedBySignal(BaseException):
+    """SIGTERM has come. As KeyboardInterrupt, it is no error."""
 
 
 def run_probe(options: argparse.Namespace) -> int:
     """Return 0 for a cluster that can be served, 1 for one that cannot or where there is no verdict, 2 for wrong
-    options, 130 after Ctrl-C."""
+    options, 130 after Ctrl-C, 143 after SIGTERM."""
     try:
         settings = load(Path(options.config) if options.config else None, {"upstream": options.upstream})
         probing = _Probing(settings, options.topic)
     except ConfigError as problem:
         return _complain(problem, _WRONG)
     try:
-        seen = probing.run()
+        with _ended_by_sigterm():
+            seen = probing.run()
     except CannotProbe as problem:
         return _complain(problem, _NOT_SERVED)
     except ClientError as problem:
@@ -50,6 +58,8 @@ def run_probe(options: argparse.Namespace) -> int:
         return _complain(f"{shown} cannot be probed: {problem}", _NOT_SERVED)
     except KeyboardInterrupt:
         return _INTERRUPTED
+    except _TerminatedBySignal:
+        return _TERMINATED
     rows = rows_of(seen)
     verdict = verdict_of(rows, seen)
     if options.json:
@@ -130,7 +140,7 @@ class _Probing:
             self._perform(connections, deleting, until)
         except (CannotProbe, ClientError) as problem:
             self.topic_left = str(problem)
-        except KeyboardInterrupt:
+        except (KeyboardInterrupt, _TerminatedBySignal):
             self.topic_left = "interrupted"
             raise
         finally:
@@ -140,6 +150,20 @@ class _Probing:
                 _complain(f"the topic {self.topic} {may} still there, delete it: {self.topic_left}", _NOT_SERVED)
 
 
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """Raise _TerminatedBySignal inside where SIGTERM comes, which would leave the topic."""
+
+    def end(_number: int, _frame: object) -> None:
+        raise _TerminatedBySignal
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
 def _complain(problem: object, status: int) -> int:
-    print(f"idemproxy probe: {problem}", file=sys.stderr)
+    print(f"idemproxy probe: {printable(str(problem))}", file=sys.stderr)  # it may have words of the server
     return status

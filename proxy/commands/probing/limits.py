@@ -31,3 +31,5 @@ PRODUCE_TIMEOUT_MS: Final = 5_000
 """The timeout in a produce request, below ``REQUEST_SECONDS_MAX``."""
 PIPELINED: Final = 5
 """Requests that are sent at once: Kafka's max.in.flight.requests.per.connection."""
+WRAPPERS: Final = 3
+"""Compressed messages of format v1 that are sent one after the other."""

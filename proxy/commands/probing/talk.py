@@ -7,7 +7,7 @@ topic, or without a right that all of it needs, there is nothing to see: ``Canno
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from ....client.asking import (
     EARLIEST,
@@ -16,6 +16,7 @@ from ....client.asking import (
     LIST_OFFSETS,
     Ask,
     AskAtOnce,
+    Disconnect,
     Now,
     Offered,
     Servers,
@@ -40,7 +41,19 @@ from ...probe.batches import (
     Maker,
     ProbeBatch,
 )
-from ...probe.seen import FORMAT_V2, OUT_OF_ORDER, IdTrials, Outcome, Returned, Seen, Sent, Trials, Unanswered, seen_of
+from ...probe.seen import (
+    FORMAT_V2,
+    OUT_OF_ORDER,
+    IdTrials,
+    Outcome,
+    Returned,
+    Seen,
+    Sent,
+    Trials,
+    Unanswered,
+    Unsent,
+    seen_of,
+)
 from ...probe.stored import LogBatch, UnreadableAnswer, batches_of
 from . import limits
 
@@ -77,6 +90,7 @@ _PASSING: Final = frozenset(
 )
 """Errors by which nothing was done, and that pass by themselves, mostly in the first seconds of a topic."""
 _DENIED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+_EPOCH_MAX: Final = 2**15 - 1
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
 Result = TypeVar("Result")
 
@@ -97,6 +111,13 @@ class Partition:
     leader: Address
     start: int
     offered: Mapping[int, tuple[int, int]]
+
+
+class _GivenId(NamedTuple):
+    """A producer id with its epoch, as the server gave it: any numbers."""
+
+    number: int
+    epoch: int
 
 
 # ---------------------------------------------------------------------- the topic
@@ -285,10 +306,12 @@ class Probe:
                 return trials, unread
             if log[0].magic == FORMAT_V2:
                 return await self._try_v2(first), ""
+        make = self._maker.wrapper
+        at_once = [make(f"at-once-{number}") for number in range(limits.PIPELINED)]
         if not self._has(PRODUCE, _V1_VERSIONS):
-            return Trials(first), "no version of Produce for message format v1 or v2 is listed"
-        wrappers = [await self._send(self._maker.wrapper(f"wrapper-{number}"), _V1_VERSIONS) for number in range(3)]
-        at_once = [self._maker.wrapper(f"at-once-{number}") for number in range(limits.PIPELINED)]
+            unsent = Unsent("Produce 2, which message format v1 needs, is not listed")
+            return Trials(first, tuple(Sent(one, unsent) for one in at_once)), unsent.reason
+        wrappers = [await self._send(make(f"wrapper-{number}"), _V1_VERSIONS) for number in range(limits.WRAPPERS)]
         return Trials(first, await self._send_at_once(at_once, _V1_VERSIONS), wrappers=tuple(wrappers)), ""
 
     async def _try_v2(self, first: Sent) -> Trials:
@@ -298,25 +321,33 @@ class Probe:
         marked = [await self._send(make(f"marked-{number}", (-1, *marker))) for number, marker in enumerate(MARKERS)]
         with_headers = await self._send(make("headers", headers=HEADERS))
         compressed = [await self._send(make(codec.name.lower(), codec=codec)) for codec in CODECS if self._takes(codec)]
-        producer_ids = await self._producer_ids()
+        given = await self._producer_ids()
+        producer_ids: tuple[int, ...] | Outcome | None = None
         ids = None
-        if isinstance(producer_ids, tuple) and min(producer_ids) >= 0:
-            ids = await self._try_ids(producer_ids[0], producer_ids[1])
+        if isinstance(given, list):
+            producer_ids = tuple(one.number for one in given)
+            if min(producer_ids) >= 0 and all(0 <= one.epoch < _EPOCH_MAX for one in given):
+                ids = await self._try_ids(*given)
+        else:
+            producer_ids = given
         return Trials(first, pipelined, tuple(marked), with_headers, tuple(compressed), (), producer_ids, ids)
 
-    async def _try_ids(self, known: int, unknown: int) -> IdTrials:
-        """Only ids that the server gave are used: some count theirs from the highest that they see."""
+    async def _try_ids(self, known: _GivenId, unknown: _GivenId) -> IdTrials:
+        """Only ids that the server gave are used: some count theirs from the highest that they see. The first five
+        batches are sent at once, as clients do, and what is sent again goes over another connection, as it does after a
+        response was lost."""
 
-        def make(name: str, sequence: int, producer_id: int = known, epoch: int = 0) -> ProbeBatch:
-            return self._maker.batch(name, (producer_id, epoch, sequence))
+        def make(name: str, sequence: int, producer: _GivenId = known) -> ProbeBatch:
+            return self._maker.batch(name, (producer.number, producer.epoch, sequence))
 
-        batches = [make(f"id-{number}", number * RECORDS_EACH) for number in range(6)]
-        in_order = [await self._send(one) for one in batches]
+        batches = [make(f"id-{number}", number * RECORDS_EACH) for number in range(limits.PIPELINED + 1)]
+        in_order = [*await self._send_at_once(batches[:-1], _V2_VERSIONS), await self._send(batches[-1])]
+        await Disconnect(self._at.leader)
         again = [(await self._send(batches[-number])).outcome for number in (1, 5, 6)]
-        other_content = await self._send(make("other", 5 * RECORDS_EACH))
-        following = 6 * RECORDS_EACH
+        other_content = await self._send(make("other", limits.PIPELINED * RECORDS_EACH))
+        following = len(batches) * RECORDS_EACH
         gap = await self._send(make("gap", following + GAP))
-        newer = await self._send(make("newer", 0, epoch=1))
+        newer = await self._send(make("newer", 0, known._replace(epoch=known.epoch + 1)))
         older = await self._send(make("older", following))
         first_of_unknown = await self._send(make("unknown", FIRST_OF_UNKNOWN, unknown))
         last, fifth, sixth = again
@@ -333,24 +364,24 @@ class Probe:
         return highest[0] >= ZSTD_PRODUCE and highest[1] >= ZSTD_FETCH
 
     # ------------------------------------------------------------------ requests
-    async def _producer_ids(self) -> tuple[int, ...] | Outcome | None:
+    async def _producer_ids(self) -> list[_GivenId] | Outcome | None:
         """Return two ids, why there are none, or None: InitProducerId is not listed."""
         if not self._has(INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSIONS):
             return None
         fields = {"transactional_id": None, "transaction_timeout_ms": _TRANSACTION_TIMEOUT_MS}
-        found: list[int] = []
+        found: list[_GivenId] = []
 
         async def ask() -> Outcome:
             answer = await Ask(self._at.leader, INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSIONS, "InitProducerId", fields)
             if answer.error_code == ErrorCode.NONE:
-                found.append(int(answer.producer_id))
+                found.append(_GivenId(int(answer.producer_id), int(answer.producer_epoch)))
             return Returned(int(answer.error_code))
 
         while len(found) < 2:
             outcome = await self._patiently(ask)
             if not outcome.is_success:
                 return outcome
-        return tuple(found)
+        return found
 
     async def _send(self, batch: ProbeBatch, versions: tuple[int, int] = _V2_VERSIONS) -> Sent:
         """Send one batch, again while it is refused with an error that passes. Raises CannotProbe."""

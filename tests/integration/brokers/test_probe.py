@@ -4,6 +4,7 @@ seen."""
 from __future__ import annotations
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -22,7 +23,9 @@ from idemproxy.proxy.main import main
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.brokers.kraft_cluster import NEWEST, KraftCluster
 from testkit.real.brokers.service_relay import (
+    AnswersOutOfOrder,
     Fails,
+    FewVersions,
     IgnoresIds,
     ListsNoIds,
     Rebuilds,
@@ -223,6 +226,8 @@ def test_the_leader_may_be_any_of_several_brokers(tmp_path: Path, probe: Probe) 
             },
         ),
         (ReturnsNoOffset(), None, {"base offset in responses": "-1"}),
+        (AnswersOutOfOrder(), None, {"five requests sent at once": "returned in another order"}),
+        (FewVersions(), OWN_IDS, {"unknown producer id from sequence 17": "taken"}),
     ],
     ids=lambda one: type(one).__name__ if isinstance(one, Service) else "",
 )
@@ -301,14 +306,45 @@ def test_nobody_at_the_address_is_said_so(probe: Probe) -> None:
     assert "Connection refused" in found.err
 
 
-@pytest.mark.parametrize("at", [ApiKey.PRODUCE, ApiKey.CREATE_TOPICS])
-def test_ctrl_c_deletes_the_topic(kafka: KraftCluster, at: ApiKey) -> None:
-    with ServiceRelay(kafka.address(0), Fails(at, "hangs")) as relay:
+@contextmanager
+def hanging(broker: tuple[str, int], at: ApiKey) -> Iterator[subprocess.Popen[str]]:
+    """A probe that waits for a response that does not come."""
+    with ServiceRelay(broker, Fails(at, "hangs")) as relay:
         command = [sys.executable, "-m", "idemproxy", "probe", relay.bootstrap]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
             wait_until(lambda: relay.requests[at] > 0, "the request is out")
-            time.sleep(0.5)
-            process.send_signal(signal.SIGINT)
-            out, err = process.communicate(timeout=60)
-    assert (process.returncode, out, err) == (130, "", "")
+            yield process
+            process.kill()
+
+
+@pytest.mark.parametrize("at", [ApiKey.PRODUCE, ApiKey.CREATE_TOPICS], ids=["Produce", "CreateTopics"])
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_deletes_the_topic(kafka: KraftCluster, at: ApiKey, number: int, status: int) -> None:
+    with hanging(kafka.address(0), at) as process:
+        wait_until(lambda: any(name.startswith(TOPIC_PREFIX) for name in topics(kafka.address(0))), "it is created")
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out, err) == (status, "", "")
+    assert_nothing_is_left(kafka.address(0))
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_during_the_deletion_names_the_topic(kafka: KraftCluster, number: int, status: int) -> None:
+    with hanging(kafka.address(0), ApiKey.DELETE_TOPICS) as process:
+        process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert (process.returncode, out) == (status, "")
+    said = rf"idemproxy probe: the topic {TOPIC_PREFIX}[0-9a-f]{{12}} is still there, delete it: interrupted\n"
+    assert re.fullmatch(said, err)
+    assert_nothing_is_left(kafka.address(0))
+
+
+def test_a_reader_that_goes_away_ends_it_quietly(kafka: KraftCluster) -> None:
+    command = [sys.executable, "-m", "idemproxy", "probe", kafka.bootstrap]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait(60) == 0
     assert_nothing_is_left(kafka.address(0))

@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any, ClassVar
@@ -20,7 +20,14 @@ from crc32c import crc32c
 
 from idemproxy.codecs import messages
 from idemproxy.codecs.headers import API_VERSIONS, parse_request_header, parse_response_header
-from idemproxy.codecs.record_batch import CONTROL_FLAG, MAGIC, Record, encode_batch, iterate_records, iterate_stored
+from idemproxy.codecs.record_batch import (
+    CONTROL_FLAG,
+    Record,
+    StoredBatch,
+    encode_batch,
+    iterate_records,
+    iterate_stored,
+)
 from idemproxy.demo.relay_frames import rewrite_addresses
 from idemproxy.proxy.versions import ApiKey
 
@@ -38,10 +45,13 @@ Address = tuple[str, int]
 
 
 class Service:
-    """A service that does as the broker does. ``unlisted``: APIs that it does not have; a request of one closes the
-    connection."""
+    """A service that does as the broker does. ``unlisted``: APIs that it does not have; ``lowest``: the lowest version
+    of some. A request of what it does not have closes the connection. ``changes``: APIs whose responses are changed by
+    ``change``. ``swaps``: responses to Produce leave in another order."""
 
     unlisted: ClassVar[frozenset[int]] = frozenset()
+    lowest: ClassVar[Mapping[int, int]] = {}
+    swaps: ClassVar[bool] = False
     changes: ClassVar[frozenset[int]] = frozenset()
 
     def produced(self, records: bytes) -> bytes:
@@ -68,7 +78,7 @@ class IgnoresIds(Service):
         return b"".join(_without_id(one) for one in _split(records))
 
 
-class ListsNoIds(Service):
+class ListsNoIds(IgnoresIds):
     """Lists no InitProducerId, checks nothing, and keeps batches as they are (KafScale)."""
 
     unlisted = _OF_IDS
@@ -79,7 +89,7 @@ class Rebuilds(IgnoresIds):
     what lies side by side."""
 
     def produced(self, records: bytes) -> bytes:
-        found = [one for batch in _split(records) for one in _records_of(batch)]
+        found = [one for batch in _batches(records) for one in _records_of(bytes(batch.records))]
         return _encoded(found, 0) if found else records
 
     def fetched(self, records: bytes) -> bytes:
@@ -121,6 +131,26 @@ class SameIdForAll(IgnoresIds):
         response.producer_id = 0
 
 
+class FewVersions(Service):
+    """Has dropped what old clients ask with."""
+
+    lowest: ClassVar[Mapping[int, int]] = {
+        ApiKey.PRODUCE: 7,
+        ApiKey.FETCH: 11,
+        ApiKey.LIST_OFFSETS: 5,
+        ApiKey.METADATA: 5,
+        ApiKey.INIT_PRODUCER_ID: 3,
+        ApiKey.CREATE_TOPICS: 5,
+        ApiKey.DELETE_TOPICS: 4,
+    }
+
+
+class AnswersOutOfOrder(Service):
+    """Answers the second of two produce requests that are out on one connection first."""
+
+    swaps = True
+
+
 class Fails(Service):
     """Does with responses of one API what ``how`` says: "hangs", "closes", "garbage"."""
 
@@ -135,7 +165,7 @@ class Fails(Service):
 
 class ServiceRelay:
     """The relay in front of one broker, and of those that its responses name. A context manager. ``requests``: how many
-    of each API key came."""
+    of each API key came; ``producer_ids``: of all batches that came."""
 
     def __init__(self, broker: Address, service: Service, port: int = 0) -> None:
         self._service = service
@@ -145,6 +175,7 @@ class ServiceRelay:
         self._threads: list[threading.Thread] = []
         self._broker, self._port = broker, port
         self.requests: Counter[int] = Counter()
+        self.producer_ids: set[int] = set()
         self.address: Address = (HOST, 0)
 
     def __enter__(self) -> ServiceRelay:
@@ -219,6 +250,7 @@ class ServiceRelay:
     def _pass_responses(
         self, upstream: socket.socket, client: socket.socket, asked: dict[int, tuple[int, int]]
     ) -> None:
+        held = b""
         with suppress(OSError):
             while (frame := _frame_of(upstream)) is not None:
                 (correlation_id,) = _SIZE.unpack_from(frame)
@@ -226,8 +258,14 @@ class ServiceRelay:
                 response = self._service.answered(key, self._response(key, version, frame))
                 if response is None:
                     break
-                if response:
-                    client.sendall(_SIZE.pack(len(response)) + response)
+                if not response:
+                    continue
+                response = _SIZE.pack(len(response)) + response
+                if self._service.swaps and not held and key == ApiKey.PRODUCE and asked:
+                    held = response
+                    continue
+                client.sendall(response + held)
+                held = b""
         _end(client, upstream)
 
     # ------------------------------------------------------------------ bytes
@@ -236,14 +274,16 @@ class ServiceRelay:
         head = parse_request_header(frame)
         key, version = head.api_key, head.api_version
         self.requests[key] += 1
-        if key in self._service.unlisted:
+        if key in self._service.unlisted or version < self._service.lowest.get(key, 0):
             return None
         if key == ApiKey.PRODUCE:
             request = messages.decode_request(key, version, frame[head.body_offset :])
             for topic in request.topic_data:
                 for partition in topic.partition_data:
                     if partition.records:
-                        partition.records = self._service.produced(bytes(partition.records))
+                        data = bytes(partition.records)
+                        self.producer_ids |= {one.header.producer_id for one in _batches(data)} - {-1}
+                        partition.records = self._service.produced(data)
             frame = frame[: head.body_offset] + messages.encode_request(key, version, **messages.fields_of(request))
             if request.acks == 0:  # there is no response
                 return frame
@@ -269,32 +309,34 @@ class ServiceRelay:
         else:
             response.api_keys = [one for one in response.api_keys if one.api_key not in self._service.unlisted]
             for one in response.api_keys:
+                one.min_version = max(one.min_version, self._service.lowest.get(one.api_key, 0))
                 one.max_version = min(one.max_version, _NAMED_BY_ID_FROM.get(one.api_key, 1 << 15) - 1)
         return frame[:start] + messages.encode_response(key, version, **messages.fields_of(response))
 
 
+def _batches(records: bytes) -> list[StoredBatch]:
+    """Return the batches; none of another format."""
+    return list(iterate_stored(records))
+
+
 def _split(records: bytes) -> list[bytes]:
     """Return the batches of a request; what is in another format stays one piece."""
-    if len(records) <= _PRODUCER_AT or records[16] != MAGIC:
-        return [records]
-    return [bytes(one.records) for one in iterate_stored(records)]
+    return [bytes(one.records) for one in _batches(records)] or [records]
 
 
 def _without_id(batch: bytes) -> bytes:
     """Return the batch without its producer id, and with a checksum that fits; epoch and base sequence stay."""
-    if len(batch) <= _PRODUCER_AT or batch[16] != MAGIC:
+    if not any(one.header.producer_id >= 0 for one in _batches(batch)):
         return batch
     changed = bytearray(batch)
-    producer_id, epoch, sequence = _PRODUCER.unpack_from(changed, _PRODUCER_AT)
-    if producer_id < 0:
-        return batch
+    _, epoch, sequence = _PRODUCER.unpack_from(changed, _PRODUCER_AT)
     _PRODUCER.pack_into(changed, _PRODUCER_AT, -1, epoch, sequence)
     changed[_CRC_AT:_ATTRIBUTES_AT] = crc32c(changed[_ATTRIBUTES_AT:]).to_bytes(4, "big")
     return bytes(changed)
 
 
 def _records_of(batch: bytes) -> list[Record]:
-    (stored,) = iterate_stored(batch)
+    (stored,) = _batches(batch)
     return list(iterate_records(stored.records, stored.header, _UNPACKED_BYTES_MAX, is_stored=True))
 
 
