@@ -28,7 +28,7 @@ from ..broker_access import broker_access
 from ..inspection.table import printable
 from . import limits
 from .shown import lines_of, object_of
-from .talk import CannotProbe, Probe, create_topic, delete_topic, find_partition, greet
+from .talk import CannotProbe, NotCreated, Probe, create_topic, delete_topic, find_partition, greet
 
 TOPIC_PREFIX: Final = "idemproxy-probe-"
 _RANDOM_BYTES: Final = 6
@@ -94,19 +94,22 @@ class _Probing:
         """Return what was seen; the topic is deleted, or said by name. Raises CannotProbe, ClientError."""
         until = time.monotonic() + limits.PROBE_SECONDS_MAX
         connections = self._greeted(until)
-        is_asked_for = False
+        is_there = False
         try:
             if self._is_ours:
-                is_asked_for = True
+                is_there = True  # also while its creation is not confirmed
                 self._perform(connections, create_topic(self._servers, self.topic), until)
                 self._was_created = True
             finding = find_partition(self._servers, self.topic, is_ours=self._is_ours)
             partition = self._perform(connections, finding, until)
             maker = Maker(os.urandom(_RANDOM_BYTES).hex(), time.time_ns() // 1_000_000)
             return self._perform(connections, Probe(partition, maker).run(), until)
+        except NotCreated:
+            is_there = False
+            raise
         finally:
             connections.close()
-            if is_asked_for:
+            if is_there:
                 self._delete()
 
     def _greeted(self, until: float) -> Connections:

@@ -25,7 +25,7 @@ from ....client.asking import (
 )
 from ....client.errors import AnswersOutOfOrder, AuthenticationFailed, ConnectionFailed, UnsupportedServer
 from ....codecs.compression import Codec
-from ....codecs.error_codes import ErrorCode, named
+from ....codecs.error_codes import ErrorCode, name_of, named
 from ....producing.cluster import METADATA, Address, Cluster, cluster_of, metadata_fields
 from ....producing.numbered_batch import Place
 from ....values import value
@@ -99,6 +99,10 @@ class CannotProbe(Exception):
     """There is no verdict; the message says why, and what can be done about it."""
 
 
+class NotCreated(CannotProbe):
+    """The server refuses to create a topic, so there is nothing to delete."""
+
+
 class _NotYet(Exception):
     """An error that passes by itself; the message names it."""
 
@@ -136,8 +140,8 @@ async def greet(servers: Servers) -> None:
 
 
 async def create_topic(servers: Servers, topic: str) -> None:
-    """Create a topic with one partition and the cluster's default replication, else one replica. Raises CannotProbe,
-    and what ``Ask`` raises: then whether it was created is not known."""
+    """Create a topic with one partition and the cluster's default replication, else one replica. Raises NotCreated;
+    CannotProbe and what ``Ask`` raises: then whether it was created is not known."""
     replications = [-1, 1]
     failed = f"the topic {topic} cannot be created"
 
@@ -145,7 +149,7 @@ async def create_topic(servers: Servers, topic: str) -> None:
         controller = await _controller(servers)
         highest = (await Offered(controller)).get(CREATE_TOPICS, (0, -1))[1]
         if highest < 0:
-            raise CannotProbe("the server lists no CreateTopics: create an empty topic, and name it with --topic")
+            raise NotCreated("the server lists no CreateTopics: create an empty topic, and name it with --topic")
         if highest < _DEFAULT_REPLICATION_FROM and len(replications) > 1:
             replications.pop(0)
         wanted = {"name": topic, "num_partitions": 1, "replication_factor": replications[0], "assignments": [],
@@ -163,9 +167,9 @@ async def create_topic(servers: Servers, topic: str) -> None:
         if code in (*_PASSING, ErrorCode.REQUEST_TIMED_OUT):
             raise _NotYet(named(code))
         said = getattr(answer.topics[0], "error_message", None)
-        why = f"{named(code)} ({said})" if said else named(code)
+        why = f"{_shown(code)} ({said})" if said else _shown(code)
         remedy = "grant Create on Cluster, or create" if code in _DENIED else "create"
-        raise CannotProbe(f"{failed}: {why}: {remedy} an empty topic, and name it with --topic")
+        raise NotCreated(f"{failed}: {why}: {remedy} an empty topic, and name it with --topic")
 
     await _until_there(ask, limits.TOPIC_SECONDS_MAX, failed)
 
@@ -187,7 +191,7 @@ async def delete_topic(servers: Servers, topic: str, *, was_created: bool) -> No
             return
         if code in (*_PASSING, ErrorCode.REQUEST_TIMED_OUT):
             raise _NotYet(named(code))
-        raise CannotProbe(f"{named(code)}{': grant Delete on the topic' if code in _DENIED else ''}")
+        raise CannotProbe(f"{_shown(code)}{': grant Delete on the topic' if code in _DENIED else ''}")
 
     await _until_there(ask, limits.DELETION_SECONDS_MAX, "DeleteTopics")
 
@@ -205,7 +209,7 @@ async def find_partition(servers: Servers, topic: str, *, is_ours: bool) -> Part
             return cluster.brokers[leader]
         code = cluster.errors.get(topic, int(ErrorCode.LEADER_NOT_AVAILABLE))
         if code in _DENIED:
-            raise CannotProbe(f"the topic {topic} cannot be seen: {named(code)}: grant Describe on it")
+            raise CannotProbe(f"the topic {topic} cannot be seen: {_shown(code)}: grant Describe on it")
         raise _NotYet(named(code))
 
     leader = await _until_there(ask, limits.TOPIC_SECONDS_MAX, f"the topic {topic} gets no leader")
@@ -238,7 +242,7 @@ async def _end(leader: Address, topic: str, at: int) -> int:
             raise ConnectionFailed(f"the response to {what} lacks the partition")
         one = answer.topics[0].partitions[0]
         if one.error_code in _DENIED:
-            raise CannotProbe(f"the end of {topic} cannot be seen: {named(one.error_code)}: grant Describe on it")
+            raise CannotProbe(f"the end of {topic} cannot be seen: {_shown(one.error_code)}: grant Describe on it")
         if one.error_code in _PASSING:
             raise _NotYet(named(one.error_code))
         if one.error_code != ErrorCode.NONE:
@@ -433,7 +437,7 @@ class Probe:
 
     def _allowed(self, outcome: Outcome, right: str) -> Outcome:
         if isinstance(outcome, Returned) and outcome.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            raise CannotProbe(f"{named(outcome.error_code)}: grant {right} on the topic {self._at.topic}")
+            raise CannotProbe(f"{_shown(outcome.error_code)}: grant {right} on the topic {self._at.topic}")
         return outcome
 
     # ------------------------------------------------------------------ the log
@@ -484,6 +488,11 @@ class Probe:
         if not outcome.is_success:
             raise ConnectionFailed(f"Fetch: {outcome}")
         return fetched[-1]
+
+
+def _shown(code: int) -> str:
+    """Return an error for a sentence that says itself which right is missing."""
+    return name_of(code) if code in _DENIED else named(code)
 
 
 def _unstored(outcome: Outcome) -> str:

@@ -254,11 +254,11 @@ def test_services_are_told_apart(
 def test_a_service_that_fails_is_seen_in_time(
     kafka: KraftCluster, probe: Probe, monkeypatch: pytest.MonkeyPatch, api_key: ApiKey, how: str
 ) -> None:
-    monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", 0.5)
+    monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", 2.0)
     began = time.monotonic()
     with ServiceRelay(kafka.address(0), Fails(api_key, how)) as relay:
         found = probe(relay.address)
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     if api_key == ApiKey.INIT_PRODUCER_ID:
         assert found.verdict == (0, MARKED)
         assert found.rows["new producer ids"].startswith("InitProducerId is refused: no response (")
