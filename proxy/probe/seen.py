@@ -239,8 +239,12 @@ def seen_of(trials: Trials, batches: Sequence[LogBatch], unread: str = "") -> Se
     missing, changed = _records(taken, log)
     order, order_refused = _order(trials.pipelined, log)
     markers = trials.wrappers or trials.marked
+    stored_format = _format([*(one for one in trials.wrappers if one.outcome.is_success), *taken], log)
+    # What is converted to v1 has no borders there: a wrapper has.
+    may_have_borders = [one for one in taken if stored_format == FORMAT_V2 or one.batch.marker is not None]
+    bordered = [one for one in may_have_borders if one.batch.name in found]
     return Seen(
-        stored_format=_format([*(one for one in trials.wrappers if one.outcome.is_success), *taken], log),
+        stored_format=stored_format,
         unread=unread,
         offsets=_offsets(taken, found),
         order=order,
@@ -248,9 +252,7 @@ def seen_of(trials: Trials, batches: Sequence[LogBatch], unread: str = "") -> Se
         sent=sum(len(one.batch.records) for one in taken),
         missing=missing,
         changed=changed,
-        are_borders_kept=_all(
-            [_has_borders(one.batch, found[one.batch.name]) for one in taken if one.batch.name in found]
-        ),
+        are_borders_kept=_all([_has_borders(one.batch, found[one.batch.name]) for one in bordered]),
         are_markers_kept=_all([_has_marker(one.batch, found) for one in markers if one.outcome.is_success]),
         markers_refused=_refusal(markers),
         are_headers_kept=None if trials.with_headers is None else _headers(trials.with_headers, log),

@@ -93,9 +93,11 @@ class _Probing:
     def run(self) -> Seen:
         """Return what was seen; the topic is deleted, or said by name. Raises CannotProbe, ClientError."""
         until = time.monotonic() + limits.PROBE_SECONDS_MAX
-        connections = self._greeted(until)
+        connections, seen = self._greeted(until)
         is_there = False
         try:
+            if seen is not None:
+                return seen
             if self._is_ours:
                 is_there = True  # also while its creation is not confirmed
                 self._perform(connections, create_topic(self._servers, self.topic), until)
@@ -112,23 +114,22 @@ class _Probing:
             if is_there:
                 self._delete()
 
-    def _greeted(self, until: float) -> Connections:
-        """Return connections in the way in which the cluster answers. Brokers before 0.10 have to be asked for Metadata
-        1 first: 0.9 loses requests of other connections if it gets ApiVersions. A service may not have that
-        version."""
+    def _greeted(self, until: float) -> tuple[Connections, Seen | None]:
+        """Return connections in the way in which the cluster answers, and what is seen already. Brokers before 0.10
+        have to be asked for Metadata 1 first: 0.9 loses requests of other connections if it gets ApiVersions. A service
+        may not have that version."""
         connections = Connections(Connector(self._settings))
         try:
-            self._perform(connections, greet(self._servers), until)
+            return connections, self._perform(connections, greet(self._servers), until)
         except AuthenticationFailed:
             raise
         except ConnectionFailed as error:
             self._settings = replace(self._settings, reads_old_brokers=False)
             connections = Connections(Connector(self._settings))
             try:
-                self._perform(connections, greet(self._servers), until)
+                return connections, self._perform(connections, greet(self._servers), until)
             except ConnectionFailed:
                 raise error from None
-        return connections
 
     def _perform(self, connections: Connections, flow: Coroutine[Any, Any, Result], until: float) -> Result:
         return connections.run(flow, until, limits.REQUEST_SECONDS_MAX)

@@ -90,6 +90,7 @@ _PASSING: Final = frozenset(
 )
 """Errors by which nothing was done, and that pass by themselves, mostly in the first seconds of a topic."""
 _DENIED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
+_NO_PRODUCE: Final = "no version of Produce for message format v1 or v2 is listed"
 _EPOCH_MAX: Final = 2**15 - 1
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
 Result = TypeVar("Result")
@@ -125,18 +126,29 @@ class _GivenId(NamedTuple):
 
 
 # ---------------------------------------------------------------------- the topic
-async def greet(servers: Servers) -> None:
-    """Return when a server has said what it has. Raises what ``Offered`` raises, of the last one."""
+async def greet(servers: Servers) -> Seen | None:
+    """Return what is seen already when a server has said which versions it has: mostly nothing, None. Raises what
+    ``Offered`` raises, of the last server."""
     *others, last = servers
     for address in others:
         try:
-            await Offered(address)
+            return _seen_of_versions(await Offered(address))
         except AuthenticationFailed:
             raise
         except ConnectionFailed:
             continue
-        return
-    await Offered(last)
+    return _seen_of_versions(await Offered(last))
+
+
+def _seen_of_versions(offered: Mapping[int, tuple[int, int]]) -> Seen | None:
+    if any(_has(offered, PRODUCE, versions) for versions in (_V1_VERSIONS, _V2_VERSIONS)):
+        return None
+    return seen_of(Trials(None), (), _NO_PRODUCE)
+
+
+def _has(offered: Mapping[int, tuple[int, int]], api_key: int, versions: tuple[int, int]) -> bool:
+    theirs = offered.get(api_key)
+    return theirs is not None and max(theirs[0], versions[0]) <= min(theirs[1], versions[1])
 
 
 async def create_topic(servers: Servers, topic: str) -> None:
@@ -313,6 +325,8 @@ class Probe:
         make = self._maker.wrapper
         at_once = [make(f"at-once-{number}") for number in range(limits.PIPELINED)]
         if not self._has(PRODUCE, _V1_VERSIONS):
+            if first is None:  # of the leader; the first server has some
+                return Trials(None), _NO_PRODUCE
             unsent = Unsent("Produce 2, which message format v1 needs, is not listed")
             return Trials(first, tuple(Sent(one, unsent) for one in at_once)), unsent.reason
         wrappers = [await self._send(make(f"wrapper-{number}"), _V1_VERSIONS) for number in range(limits.WRAPPERS)]
@@ -358,8 +372,7 @@ class Probe:
         return IdTrials(tuple(in_order), last, fifth, sixth, other_content, gap, newer, older, first_of_unknown)
 
     def _has(self, api_key: int, versions: tuple[int, int]) -> bool:
-        theirs = self._at.offered.get(api_key)
-        return theirs is not None and max(theirs[0], versions[0]) <= min(theirs[1], versions[1])
+        return _has(self._at.offered, api_key, versions)
 
     def _takes(self, codec: Codec) -> bool:
         if codec is not Codec.ZSTD:

@@ -169,10 +169,31 @@ def test_brokers_of_other_versions(tmp_path: Path, probe: Probe, version: str, f
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("version", ["0.9.0.1", "0.10.0.1"])
+def test_brokers_that_lack_a_request(tmp_path: Path, probe: Probe, version: str) -> None:
+    with broker_of(tmp_path, version) as cluster:
+        cluster.create_topic("given", 1)
+        found = probe(cluster.address(0))
+        if version == "0.9.0.1":
+            assert found.verdict == (1, None)
+            assert found.found["because"] == [
+                "message format that is stored: not known: no version of Produce for message format v1 or v2 is listed"
+            ]
+        else:
+            assert "lists no CreateTopics: create an empty topic, and name it with --topic" in found.err
+            assert probe(cluster.address(0), "--topic", "given").verdict == (0, WRAPPER_V1)
+
+
+@pytest.mark.long
 def test_topics_decide_what_is_stored(tmp_path: Path, probe: Probe) -> None:
     with broker_of(tmp_path, "2.8.2") as cluster:
         for name, config, form, rows in (
-            ("old", {"message.format.version": "0.10.2"}, WRAPPER_V1, {"message format that is stored": "v1"}),
+            (
+                "old",
+                {"message.format.version": "0.10.2"},
+                WRAPPER_V1,
+                {"message format that is stored": "v1", "batch borders": "kept", "key of a compressed message": "kept"},
+            ),
             ("oldest", {"message.format.version": "0.9.0"}, None, {"message format that is stored": "v0"}),
             ("zstd", {"compression.type": "zstd"}, OWN_IDS, {"compression: gzip": "compressed again: zstd"}),
             (

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.record_batch import LOG_APPEND_TIME_FLAG, encode_batch
 from idemproxy.proxy.probe.batches import HEADERS, MARKERS, RECORDS_EACH, Maker, ProbeBatch
 from idemproxy.proxy.probe.seen import (
@@ -142,7 +143,14 @@ def test_wrappers_are_seen_with_their_keys() -> None:
     wrappers = [MAKER.wrapper(f"wrapper-{number}") for number in range(4)]
     known = sent([FIRST, *wrappers])
     trials = Trials(known[0], known[1:3], wrappers=known[3:])
-    log = log_of([MAKER.wrapper("first"), *wrappers])
+
+    def write(batch: ProbeBatch, offset: int) -> bytes:
+        """What was sent as v2 is converted to messages of their own."""
+        if batch.marker is not None:
+            return as_sent(batch, offset)
+        return encode_set([(one.key, one.value, one.timestamp) for one in batch.records], magic=1, first_offset=offset)
+
+    log = log_of([FIRST, *wrappers], write)
     seen = seen_of(trials, log)
     assert (seen.stored_format, seen.offsets, seen.order, seen.missing) == (1, Offsets.TRUE, Order.KEPT, 0)
     assert (seen.are_borders_kept, seen.are_markers_kept, seen.times) == (True, True, Times.KEPT)
