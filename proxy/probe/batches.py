@@ -24,7 +24,6 @@ HEADERS: Final = (("probe", b"1"), ("probe", None), ("other", b"\0\xff"))
 CODECS: Final = (Codec.GZIP, Codec.ZSTD)
 ZSTD_PRODUCE, ZSTD_FETCH = 7, 10
 """From these versions on a broker takes zstd, and gives it back (KIP-110)."""
-_KEY: Final = b"idemproxy probe"
 _TIMES_MS: Final = (0, 7, 3)
 """Of the records, added to the run's: the highest is neither the first nor the last."""
 
@@ -79,7 +78,9 @@ class Maker(NamedTuple):
         return ProbeBatch(name, data, tuple(records), NO_PRODUCER, Codec.GZIP, marker)
 
     def _records(self, name: str, headers: tuple[tuple[str, bytes | None], ...]) -> Sequence[Record]:
+        # Each with a key of its own: compaction, if that is the cluster's default, leaves them all.
+        names = [f"{name}:{index}" for index in range(RECORDS_EACH)]
         return [
-            Record(index, self.now_ms + later, _KEY, f"{self.run}:{name}:{index}".encode(), headers)
-            for index, later in enumerate(_TIMES_MS[:RECORDS_EACH])
+            Record(index, self.now_ms + later, one.encode(), f"{self.run}:{one}".encode(), headers)
+            for index, (one, later) in enumerate(zip(names, _TIMES_MS, strict=True))
         ]

@@ -1,122 +1,21 @@
-"""What was sent, what the server returned, what the log has then; and what of it counts. Pure."""
+"""What counts of all that happened: trials and the log after them, as facts that a verdict is made of. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import Enum
 from typing import Final
 
 from ...codecs.compression import Codec
-from ...codecs.error_codes import ErrorCode, name_of
 from ...codecs.record_batch import BATCH_OVERHEAD_BYTES
 from ...values import value
 from .batches import ProbeBatch
 from .stored import LogBatch, LogRecord
+from .trials import OUT_OF_ORDER, IdTrials, NoResponse, Outcome, Returned, Sent, Trials
 
 FORMAT_V2: Final = 2
 
 
-# ---------------------------------------------------------------------- what happened
-@value(frozen=True, slots=True)
-class Returned:
-    """The response to a request, or its part for one batch. ``base_offset`` -1: none."""
-
-    error_code: int
-    base_offset: int = -1
-
-    @property
-    def is_success(self) -> bool:
-        return self.error_code == ErrorCode.NONE
-
-    def __str__(self) -> str:
-        return name_of(self.error_code)
-
-
-@value(frozen=True, slots=True)
-class Unanswered:
-    """There was no response, or none that can be read. ``reason``: a clause for people."""
-
-    reason: str
-
-    @property
-    def is_success(self) -> bool:
-        return False
-
-    def __str__(self) -> str:
-        return f"no response ({self.reason})"
-
-
-@value(frozen=True, slots=True)
-class Unsent:
-    """There was no request. ``reason``: a clause for people."""
-
-    reason: str
-
-    @property
-    def is_success(self) -> bool:
-        return False
-
-    def __str__(self) -> str:
-        return self.reason
-
-
-Outcome = Returned | Unanswered | Unsent
-
-
-@value(frozen=True, slots=True)
-class Sent:
-    """One batch with its outcome."""
-
-    batch: ProbeBatch
-    outcome: Outcome
-
-
-@value(frozen=True, slots=True)
-class IdTrials:
-    """What was sent under producer ids that the server gave, in this order. ``in_order``: six batches. The next three
-    are outcomes of the last, the fifth last and the sixth last of them, sent again."""
-
-    in_order: tuple[Sent, ...]
-    last_again: Outcome
-    fifth_last_again: Outcome
-    sixth_last_again: Outcome
-    other_content: Sent
-    """The sequence of the last batch, with other records."""
-    gap: Sent
-    newer_epoch: Sent
-    older_epoch: Sent
-    unknown_id: Sent
-
-
-@value(frozen=True, slots=True)
-class Trials:
-    """All that was sent to one partition. ``first`` is None where no version of Produce takes format v2. ``wrappers``:
-    in message format v1. ``producer_ids``: None where InitProducerId is not listed."""
-
-    first: Sent | None
-    pipelined: tuple[Sent, ...] = ()
-    marked: tuple[Sent, ...] = ()
-    with_headers: Sent | None = None
-    compressed: tuple[Sent, ...] = ()
-    wrappers: tuple[Sent, ...] = ()
-    producer_ids: tuple[int, ...] | Outcome | None = None
-    ids: IdTrials | None = None
-
-    def __iter__(self) -> Iterator[Sent]:
-        """Every batch that was sent once, in the order in which they were sent. ``other_content`` is not among them:
-        a server that takes it for the batch before returns success and stores nothing."""
-        if self.first is not None:
-            yield self.first
-        yield from (*self.pipelined, *self.marked)
-        if self.with_headers is not None:
-            yield self.with_headers
-        yield from (*self.compressed, *self.wrappers)
-        if (ids := self.ids) is not None:
-            yield from ids.in_order
-            yield from (ids.gap, ids.newer_epoch, ids.older_epoch, ids.unknown_id)
-
-
-# ---------------------------------------------------------------------- what counts of it
 class Offsets(Enum):
     """What the base offset in responses says."""
 
@@ -126,7 +25,7 @@ class Offsets(Enum):
     UNKNOWN = "not known: no batch was stored"
 
 
-class Order(Enum):
+class RequestOrder(Enum):
     """What becomes of several requests that are sent at once."""
 
     KEPT = "returned and stored in order"
@@ -166,7 +65,7 @@ class Again:
 
 @value(frozen=True, slots=True)
 class Ids:
-    """What the server does with producer ids. Those of ``taken_first`` and the ones after it are outcomes."""
+    """What the server does with producer ids."""
 
     are_fields_kept: bool
     taken: Outcome
@@ -183,19 +82,27 @@ class Ids:
 
 @value(frozen=True, slots=True)
 class Seen:
-    """All that a verdict is made of. ``stored_format``: 0, 1 or 2; None where nothing can be read back, for the reason
-    ``unread``. ``sent``: records of batches that were taken; of them ``missing`` and ``changed`` (key or value) in the
-    log. None in ``are_markers_kept``, ``are_headers_kept`` and ``are_borders_kept``: nothing was stored that could
-    show it; ``markers_refused`` and ``headers_refused`` say why."""
+    """All that a verdict is made of.
+
+    ``stored_format``: 0, 1 or 2; None where nothing can be read back, for the reason ``unread``.
+    ``sent``: records of batches that were taken; of these ``missing``, ``changed`` (key or value) and ``doubled`` in
+    the log, though they were sent once. ``stored_though_refused``: names of batches.
+    ``is_end_true``: does ListOffsets return the end of what was read? ``end_refused``: why it returns none.
+    None in ``are_borders_kept``, ``are_markers_kept`` and ``are_headers_kept``: nothing is stored that shows it;
+    ``markers_refused`` and ``headers_refused`` say why."""
 
     stored_format: int | None
     unread: str
     offsets: Offsets
-    order: Order
+    order: RequestOrder
     order_refused: str
     sent: int
     missing: int
     changed: int
+    doubled: int
+    stored_though_refused: tuple[str, ...]
+    is_end_true: bool
+    end_refused: str
     are_borders_kept: bool | None
     are_markers_kept: bool | None
     markers_refused: str
@@ -208,21 +115,21 @@ class Seen:
 
 
 @value(frozen=True, slots=True)
-class _Found:
+class _FoundBatch:
     """One batch in the log: the place of its first record."""
 
     stored: LogBatch
     record: LogRecord
 
 
-class _Log:
+class _ReadLog:
     def __init__(self, batches: Sequence[LogBatch]) -> None:
-        self.by_value: dict[bytes | None, list[_Found]] = {}
+        self.by_value: dict[bytes | None, list[_FoundBatch]] = {}
         for batch in batches:
             for record in batch.records:
-                self.by_value.setdefault(record.value, []).append(_Found(batch, record))
+                self.by_value.setdefault(record.value, []).append(_FoundBatch(batch, record))
 
-    def first_of(self, batch: ProbeBatch) -> _Found | None:
+    def first_of(self, batch: ProbeBatch) -> _FoundBatch | None:
         found = self.by_value.get(batch.records[0].value)
         return found[0] if found else None
 
@@ -230,13 +137,14 @@ class _Log:
         return len(self.by_value.get(batch.records[0].value, ()))
 
 
-def seen_of(trials: Trials, batches: Sequence[LogBatch], unread: str = "") -> Seen:
+def seen_of(trials: Trials, batches: Sequence[LogBatch], unread: str = "", end: int | str = "not asked") -> Seen:
     """Return what counts of all that happened. ``batches``: the log from its first batch of the probe on. ``unread``:
-    why there is no more of it."""
-    log = _Log(batches)
+    why there is no more of it. ``end``: its end offset as ListOffsets returned it after that, or why it did not."""
+    log = _ReadLog(batches)
     taken = [one for one in trials if one.outcome.is_success]
     found = {one.batch.name: place for one in taken if (place := log.first_of(one.batch)) is not None}
-    missing, changed = _records(taken, log)
+    missing, changed, doubled = _records(taken, log, trials.resent())
+    after_last = max((one.records[-1].offset + 1 for one in batches), default=None)
     order, order_refused = _order(trials.pipelined, log)
     markers = trials.wrappers or trials.marked
     stored_format = _format([*(one for one in trials.wrappers if one.outcome.is_success), *taken], log)
@@ -252,6 +160,10 @@ def seen_of(trials: Trials, batches: Sequence[LogBatch], unread: str = "") -> Se
         sent=sum(len(one.batch.records) for one in taken),
         missing=missing,
         changed=changed,
+        doubled=doubled,
+        stored_though_refused=tuple(one.batch.name for one in trials.refused() if log.times_of(one.batch)),
+        is_end_true=end == after_last,
+        end_refused=end if isinstance(end, str) else "",
         are_borders_kept=_all([_has_borders(one.batch, found[one.batch.name]) for one in bordered]),
         are_markers_kept=_all([_has_marker(one.batch, found) for one in markers if one.outcome.is_success]),
         markers_refused=_refusal(markers),
@@ -272,7 +184,7 @@ def _refusal(sent: Sequence[Sent]) -> str:
     return next((str(one.outcome) for one in sent if not one.outcome.is_success), "")
 
 
-def _format(taken: Sequence[Sent], log: _Log) -> int | None:
+def _format(taken: Sequence[Sent], log: _ReadLog) -> int | None:
     """Return the format of the first of these that is in the log."""
     for one in taken:
         if (place := log.first_of(one.batch)) is not None:
@@ -280,17 +192,18 @@ def _format(taken: Sequence[Sent], log: _Log) -> int | None:
     return None
 
 
-def _records(taken: Sequence[Sent], log: _Log) -> tuple[int, int]:
-    missing = changed = 0
+def _records(taken: Sequence[Sent], log: _ReadLog, resent: Collection[str]) -> tuple[int, int, int]:
+    missing = changed = doubled = 0
     for one in taken:
         for record in one.batch.records:
             places = log.by_value.get(record.value, [])
             missing += not places
             changed += any(place.record.key != record.key for place in places)
-    return missing, changed
+            doubled += len(places) > 1 and one.batch.name not in resent
+    return missing, changed, doubled
 
 
-def _offsets(taken: Sequence[Sent], found: Mapping[str, _Found]) -> Offsets:
+def _offsets(taken: Sequence[Sent], found: Mapping[str, _FoundBatch]) -> Offsets:
     known = [
         (one.outcome.base_offset, found[one.batch.name].record.offset)
         for one in taken
@@ -303,26 +216,22 @@ def _offsets(taken: Sequence[Sent], found: Mapping[str, _Found]) -> Offsets:
     return Offsets.TRUE if all(returned == offset for returned, offset in known) else Offsets.FALSE
 
 
-def _order(pipelined: Sequence[Sent], log: _Log) -> tuple[Order, str]:
-    if any(isinstance(one.outcome, Unanswered) and one.outcome.reason == OUT_OF_ORDER for one in pipelined):
-        return Order.ANSWERED_OTHERWISE, ""
+def _order(pipelined: Sequence[Sent], log: _ReadLog) -> tuple[RequestOrder, str]:
+    if any(isinstance(one.outcome, NoResponse) and one.outcome.reason == OUT_OF_ORDER for one in pipelined):
+        return RequestOrder.ANSWERED_OTHERWISE, ""
     if not pipelined or _refusal(pipelined):
-        return Order.REFUSED, _refusal(pipelined) or "not tried"
+        return RequestOrder.REFUSED, _refusal(pipelined) or "not tried"
     places = [log.first_of(one.batch) for one in pipelined]
     offsets = [place.record.offset for place in places if place is not None]
-    return (Order.KEPT if offsets == sorted(offsets) else Order.STORED_OTHERWISE), ""
+    return (RequestOrder.KEPT if offsets == sorted(offsets) else RequestOrder.STORED_OTHERWISE), ""
 
 
-OUT_OF_ORDER: Final = "responses in another order than the requests"
-"""The reason of requests that were sent at once."""
-
-
-def _has_borders(batch: ProbeBatch, place: _Found) -> bool:
+def _has_borders(batch: ProbeBatch, place: _FoundBatch) -> bool:
     """Is the stored batch that has the first record made of the records of this batch alone?"""
     return [one.value for one in place.stored.records] == [one.value for one in batch.records]
 
 
-def _has_marker(batch: ProbeBatch, found: Mapping[str, _Found]) -> bool:
+def _has_marker(batch: ProbeBatch, found: Mapping[str, _FoundBatch]) -> bool:
     place = found.get(batch.name)
     if place is None:
         return False
@@ -331,7 +240,7 @@ def _has_marker(batch: ProbeBatch, found: Mapping[str, _Found]) -> bool:
     return place.stored.producer == batch.producer
 
 
-def _headers(sent: Sent, log: _Log) -> bool | None:
+def _headers(sent: Sent, log: _ReadLog) -> bool | None:
     if not sent.outcome.is_success:
         return None
     places = [log.by_value.get(one.value, []) for one in sent.batch.records]
@@ -340,7 +249,7 @@ def _headers(sent: Sent, log: _Log) -> bool | None:
     )
 
 
-def _times(taken: Sequence[Sent], log: _Log) -> Times:
+def _times(taken: Sequence[Sent], log: _ReadLog) -> Times:
     found = Times.KEPT
     for one in taken:
         for record in one.batch.records:
@@ -352,13 +261,13 @@ def _times(taken: Sequence[Sent], log: _Log) -> Times:
     return found
 
 
-def _compressed(sent: Sent, found: Mapping[str, _Found]) -> Compressed:
+def _compressed(sent: Sent, found: Mapping[str, _FoundBatch]) -> Compressed:
     place = found.get(sent.batch.name)
     is_same = place is not None and place.stored.data[BATCH_OVERHEAD_BYTES:] == sent.batch.data[BATCH_OVERHEAD_BYTES:]
     return Compressed(sent.batch.codec, sent.outcome, None if place is None else place.stored.codec, is_same)
 
 
-def _ids(trials: IdTrials, log: _Log, found: Mapping[str, _Found]) -> Ids:
+def _ids(trials: IdTrials, log: _ReadLog, found: Mapping[str, _FoundBatch]) -> Ids:
     def again(first: Sent, outcome: Outcome, *, stored: ProbeBatch | None = None) -> Again:
         """``stored``: the batch that is counted, if it is not the first one."""
         is_first_offset = (

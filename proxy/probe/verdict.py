@@ -11,7 +11,8 @@ from ...codecs.compression import Codec
 from ...codecs.error_codes import ErrorCode
 from ...values import value
 from .batches import FIRST_OF_UNKNOWN
-from .seen import FORMAT_V2, Again, Compressed, Offsets, Order, Outcome, Returned, Seen, Times
+from .seen import FORMAT_V2, Again, Compressed, Offsets, RequestOrder, Seen, Times
+from .trials import Outcome, Returned
 
 
 class Form(Enum):
@@ -28,6 +29,8 @@ class Form(Enum):
 V2: Final = (Form.OWN_IDS, Form.MARKED)
 ALL: Final = tuple(Form)
 """In the order in which they are preferred."""
+SEARCHED: Final = (Form.MARKED, Form.WRAPPER_V1)
+"""Those of which the log says what became of a batch."""
 
 
 @value(frozen=True, slots=True)
@@ -60,7 +63,7 @@ def rows_of(seen: Seen) -> list[Row]:
     """Return all rows, in the order in which they are shown."""
     if seen.stored_format is None:
         return [_format_row(seen)]  # nothing else can be known
-    rows = [_format_row(seen), _offsets_row(seen), _order_row(seen), _records_row(seen)]
+    rows = [_format_row(seen), _offsets_row(seen), _order_row(seen), _records_row(seen), _end_row(seen)]
     if seen.stored_format == FORMAT_V2:
         rows += [_borders_row(seen), _markers_row(seen), _headers_row(seen)]
     else:
@@ -70,6 +73,7 @@ def rows_of(seen: Seen) -> list[Row]:
     if seen.stored_format == FORMAT_V2:
         rows.append(_producer_ids_row(seen))
         rows += _id_rows(seen)
+    rows.append(_refused_row(seen))
     return rows
 
 
@@ -110,15 +114,31 @@ def _offsets_row(seen: Seen) -> Row:
 
 def _order_row(seen: Seen) -> Row:
     shown = f"{seen.order.value}: {seen.order_refused}" if seen.order_refused else seen.order.value
-    return Row("five requests sent at once", shown, dict.fromkeys(ALL, seen.order is Order.KEPT))
+    return Row("five requests sent at once", shown, dict.fromkeys(ALL, seen.order is RequestOrder.KEPT))
 
 
 def _records_row(seen: Seen) -> Row:
-    parts = [f"{seen.missing} missing"] * bool(seen.missing) + [f"{seen.changed} changed"] * bool(seen.changed)
+    counts = {"missing": seen.missing, "changed": seen.changed, "doubled": seen.doubled}
+    parts = [f"{count} {what}" for what, count in counts.items() if count]
     shown = f"{', '.join(parts)} of {seen.sent}" if parts else f"all {seen.sent}, with key and value"
     if seen.unread:
         shown += f" ({seen.unread})"
     return Row("records in fetches", shown, dict.fromkeys(ALL, seen.sent > 0 and not parts))
+
+
+def _end_row(seen: Seen) -> Row:
+    # Where an outcome is unknown, the log is searched up to the end that ListOffsets returns.
+    shown = f"refused: {seen.end_refused}" if seen.end_refused else "true" if seen.is_end_true else "not true"
+    return Row("log end in ListOffsets", shown, dict.fromkeys(SEARCHED, seen.is_end_true))
+
+
+def _refused_row(seen: Seen) -> Row:
+    names = seen.stored_though_refused
+    return Row(
+        "batches that are refused",
+        f"stored: {', '.join(names)}" if names else "not stored",
+        dict.fromkeys(ALL, not names),
+    )
 
 
 def _borders_row(seen: Seen) -> Row:

@@ -11,8 +11,8 @@ from ...settings.config import CONFIG_VARIABLE
 from ..parsing import Parser, explained
 
 EPILOG = (
-    "Writes some 40 records to a topic of its own, which it deletes. Exit status: 0 it can be served, 1 it cannot, or "
-    "there is no verdict, 2 wrong options."
+    "Writes some 30 small batches to a topic of its own, which it deletes. Exit status: 0 it can be served, 1 it "
+    "cannot, or there is no verdict, 2 wrong options."
 )
 
 

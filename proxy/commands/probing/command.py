@@ -27,8 +27,9 @@ from ...settings.load import load
 from ..broker_access import broker_access
 from ..inspection.table import printable
 from . import limits
+from .batch_trials import BatchTrials, greet
 from .shown import lines_of, object_of
-from .talk import CannotProbe, NotCreated, Probe, create_topic, delete_topic, find_partition, greet
+from .topic import CannotProbe, NotCreated, create_topic, delete_topic, find_partition
 
 TOPIC_PREFIX: Final = "idemproxy-probe-"
 _RANDOM_BYTES: Final = 6
@@ -47,7 +48,9 @@ def run_probe(options: argparse.Namespace) -> int:
         settings = load(Path(options.config) if options.config else None, {"upstream": options.upstream})
         probing = _Probing(settings, options.topic)
     except ConfigError as problem:
-        return _complain(problem, _WRONG)
+        # Here it is no option.
+        shown = str(problem).replace("--upstream: ", "HOST:PORT: ").replace("(--upstream,", "(as an argument,")
+        return _complain(shown, _WRONG)
     try:
         with _ended_by_sigterm():
             seen = probing.run()
@@ -63,7 +66,7 @@ def run_probe(options: argparse.Namespace) -> int:
     rows = rows_of(seen)
     verdict = verdict_of(rows, seen)
     if options.json:
-        print(object_of(rows, verdict, probing.topic, probing.topic_left))
+        print(object_of(rows, verdict, probing.used_topic, probing.topic_left))
     else:
         for line in lines_of(rows, verdict, sys.stdout):
             print(line)
@@ -71,7 +74,8 @@ def run_probe(options: argparse.Namespace) -> int:
 
 
 class _Probing:
-    """One probe. ``topic``: that is used. ``topic_left``: why a topic of our own is still there, a clause."""
+    """One probe. ``used_topic``: that batches were sent to. ``topic_left``: why a topic of our own is still there, a
+    clause."""
 
     def __init__(self, settings: Settings, topic: str | None) -> None:
         """``topic``: that was given. Raises ConfigError."""
@@ -87,7 +91,8 @@ class _Probing:
         self._servers = Servers(settings.upstream)
         self._is_ours = topic is None
         self._was_created = False
-        self.topic = topic or f"{TOPIC_PREFIX}{os.urandom(_RANDOM_BYTES).hex()}"
+        self._topic = topic or f"{TOPIC_PREFIX}{os.urandom(_RANDOM_BYTES).hex()}"
+        self.used_topic: str | None = None
         self.topic_left = ""
 
     def run(self) -> Seen:
@@ -100,12 +105,13 @@ class _Probing:
                 return seen
             if self._is_ours:
                 is_there = True  # also while its creation is not confirmed
-                self._perform(connections, create_topic(self._servers, self.topic), until)
+                self._perform(connections, create_topic(self._servers, self._topic), until)
                 self._was_created = True
-            finding = find_partition(self._servers, self.topic, is_ours=self._is_ours)
+            finding = find_partition(self._servers, self._topic, is_ours=self._is_ours)
             partition = self._perform(connections, finding, until)
+            self.used_topic = self._topic
             maker = Maker(os.urandom(_RANDOM_BYTES).hex(), time.time_ns() // 1_000_000)
-            return self._perform(connections, Probe(partition, maker).run(), until)
+            return self._perform(connections, BatchTrials(partition, maker).run(), until)
         except NotCreated:
             is_there = False
             raise
@@ -140,7 +146,7 @@ class _Probing:
         connections = Connections(Connector(self._settings))
         until = time.monotonic() + limits.DELETION_SECONDS_MAX
         try:
-            deleting = delete_topic(self._servers, self.topic, was_created=self._was_created)
+            deleting = delete_topic(self._servers, self._topic, was_created=self._was_created)
             self._perform(connections, deleting, until)
         except (CannotProbe, ClientError) as problem:
             self.topic_left = str(problem)
@@ -151,7 +157,7 @@ class _Probing:
             connections.close()
             if self.topic_left:
                 may = "is" if self._was_created else "may be"
-                _complain(f"the topic {self.topic} {may} still there, delete it: {self.topic_left}", _NOT_SERVED)
+                _complain(f"the topic {self._topic} {may} still there, delete it: {self.topic_left}", _NOT_SERVED)
 
 
 @contextmanager

@@ -30,8 +30,9 @@ def lines_of(rows: Sequence[Row], verdict: Verdict, out: IO[str]) -> Iterator[st
         yield f"  {printable(hint)}"
 
 
-def object_of(rows: Sequence[Row], verdict: Verdict, topic: str, left: str) -> str:
-    """Return it as JSON. ``left``: why the topic is still there, empty if it was deleted."""
+def object_of(rows: Sequence[Row], verdict: Verdict, topic: str | None, left: str) -> str:
+    """Return it as JSON. ``topic``: that was used, None if there was no need. ``left``: why it is still there, empty if
+    it was deleted, or given."""
     found = {
         "form": None if verdict.form is None else verdict.form.value,
         "because": list(verdict.because),

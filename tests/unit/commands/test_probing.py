@@ -16,7 +16,7 @@ from idemproxy.producing.cluster import METADATA
 from idemproxy.producing.numbered_batch import Place
 from idemproxy.proxy.commands.probing import limits
 from idemproxy.proxy.commands.probing.shown import lines_of, object_of
-from idemproxy.proxy.commands.probing.talk import (
+from idemproxy.proxy.commands.probing.topic import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     CannotProbe,

@@ -11,20 +11,9 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.record_batch import LOG_APPEND_TIME_FLAG, encode_batch
 from idemproxy.proxy.probe.batches import HEADERS, MARKERS, RECORDS_EACH, Maker, ProbeBatch
-from idemproxy.proxy.probe.seen import (
-    OUT_OF_ORDER,
-    IdTrials,
-    Offsets,
-    Order,
-    Outcome,
-    Returned,
-    Sent,
-    Times,
-    Trials,
-    Unanswered,
-    seen_of,
-)
+from idemproxy.proxy.probe.seen import Offsets, RequestOrder, Times, seen_of
 from idemproxy.proxy.probe.stored import LogBatch, UnreadableAnswer, batches_of
+from idemproxy.proxy.probe.trials import OUT_OF_ORDER, IdTrials, NoResponse, Outcome, Returned, Sent, Trials
 
 MAKER = Maker("run", 1_700_000_000_000)
 START = 5
@@ -61,7 +50,12 @@ TRIALS = Trials(_SENT[0], _SENT[1:4], _SENT[4:8], _SENT[8], _SENT[9:])
 
 def test_all_that_is_kept_is_seen() -> None:
     seen = seen_of(TRIALS, log_of(ALL))
-    assert (seen.stored_format, seen.offsets, seen.order, seen.times) == (2, Offsets.TRUE, Order.KEPT, Times.KEPT)
+    assert (seen.stored_format, seen.offsets, seen.order, seen.times) == (
+        2,
+        Offsets.TRUE,
+        RequestOrder.KEPT,
+        Times.KEPT,
+    )
     assert (seen.sent, seen.missing, seen.changed) == (RECORDS_EACH * len(ALL), 0, 0)
     assert (seen.are_borders_kept, seen.are_markers_kept, seen.are_headers_kept) == (True, True, True)
     (packed,) = seen.compressed
@@ -90,12 +84,12 @@ def test_one_wrong_offset_is_enough(returned: int, seen_as: Offsets) -> None:
 
 
 def test_requests_in_another_order_are_seen() -> None:
-    assert seen_of(TRIALS, log_of([FIRST, *reversed(AT_ONCE)])).order is Order.STORED_OTHERWISE
-    lost = tuple(Sent(one, Unanswered(OUT_OF_ORDER)) for one in AT_ONCE)
-    assert seen_of(replace(TRIALS, pipelined=lost), log_of(ALL)).order is Order.ANSWERED_OTHERWISE
-    closed = tuple(Sent(one, Unanswered("closed")) for one in AT_ONCE)
+    assert seen_of(TRIALS, log_of([FIRST, *reversed(AT_ONCE)])).order is RequestOrder.STORED_OTHERWISE
+    lost = tuple(Sent(one, NoResponse(OUT_OF_ORDER)) for one in AT_ONCE)
+    assert seen_of(replace(TRIALS, pipelined=lost), log_of(ALL)).order is RequestOrder.ANSWERED_OTHERWISE
+    closed = tuple(Sent(one, NoResponse("closed")) for one in AT_ONCE)
     seen = seen_of(replace(TRIALS, pipelined=closed), log_of(ALL))
-    assert (seen.order, seen.order_refused) == (Order.REFUSED, "no response (closed)")
+    assert (seen.order, seen.order_refused) == (RequestOrder.REFUSED, "no response (closed)")
 
 
 def rebuilt(batch: ProbeBatch, offset: int) -> bytes:
@@ -119,7 +113,12 @@ def test_header_fields_and_record_headers_that_are_lost_are_seen() -> None:
 
 def test_borders_that_are_lost_are_seen() -> None:
     seen = seen_of(TRIALS, log_of(ALL, split))
-    assert (seen.are_borders_kept, seen.offsets, seen.order, seen.missing) == (False, Offsets.TRUE, Order.KEPT, 0)
+    assert (seen.are_borders_kept, seen.offsets, seen.order, seen.missing) == (
+        False,
+        Offsets.TRUE,
+        RequestOrder.KEPT,
+        0,
+    )
 
 
 def test_a_changed_key_is_seen() -> None:
@@ -152,7 +151,7 @@ def test_wrappers_are_seen_with_their_keys() -> None:
 
     log = log_of([FIRST, *wrappers], write)
     seen = seen_of(trials, log)
-    assert (seen.stored_format, seen.offsets, seen.order, seen.missing) == (1, Offsets.TRUE, Order.KEPT, 0)
+    assert (seen.stored_format, seen.offsets, seen.order, seen.missing) == (1, Offsets.TRUE, RequestOrder.KEPT, 0)
     assert (seen.are_borders_kept, seen.are_markers_kept, seen.times) == (True, True, Times.KEPT)
     assert seen_of(trials, [one._replace(key=None) for one in log]).are_markers_kept is False
 
@@ -197,6 +196,24 @@ def test_a_batch_that_is_stored_again_is_counted() -> None:
     assert seen.ids is not None
     assert (seen.ids.last_again.is_first_offset, seen.ids.last_again.times) == (False, 2)
     assert seen.offsets is Offsets.TRUE
+
+
+def test_what_is_stored_twice_or_though_it_was_refused_is_seen() -> None:
+    trials, batches = id_trials()
+    twice = [*batches, batches[2], trials.gap.batch, trials.other_content.batch]
+    seen = seen_of(Trials(None, ids=trials), log_of(twice))
+    assert (seen.doubled, seen.stored_though_refused) == (RECORDS_EACH, ("gap", "other"))
+    seen = seen_of(Trials(None, ids=trials), log_of([*batches, batches[-1]]))
+    assert (seen.doubled, seen.stored_though_refused) == (0, ()), "that one was sent again"
+
+
+@pytest.mark.parametrize(
+    ("end", "is_true", "refused"),
+    [(START + RECORDS_EACH * len(ALL), True, ""), (START, False, ""), ("closed", False, "closed")],
+)
+def test_the_end_is_compared_with_what_was_read(end: int | str, is_true: bool, refused: str) -> None:
+    seen = seen_of(TRIALS, log_of(ALL), "", end)
+    assert (seen.is_end_true, seen.end_refused) == (is_true, refused)
 
 
 def test_an_offset_of_minus_one_is_no_first_offset() -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.error_codes import ErrorCode
-from idemproxy.proxy.probe.seen import Again, Compressed, Ids, Offsets, Order, Returned, Seen, Times, Unanswered
+from idemproxy.proxy.probe.seen import Again, Compressed, Ids, Offsets, RequestOrder, Seen, Times
+from idemproxy.proxy.probe.trials import NoResponse, Returned
 from idemproxy.proxy.probe.verdict import Form, Row, rows_of, verdict_of
 
 STORED = Returned(0, 30)
@@ -30,11 +31,15 @@ KAFKA = Seen(
     stored_format=2,
     unread="",
     offsets=Offsets.TRUE,
-    order=Order.KEPT,
+    order=RequestOrder.KEPT,
     order_refused="",
     sent=60,
     missing=0,
     changed=0,
+    doubled=0,
+    stored_though_refused=(),
+    is_end_true=True,
+    end_refused="",
     are_borders_kept=True,
     are_markers_kept=True,
     markers_refused="",
@@ -87,7 +92,7 @@ def test_kafka_from_2_5_on_is_served_with_its_own_ids() -> None:
         (ids(fifth_last_again=Again(GAP, False, 1)), "fifth last batch again", "refused: OUT_OF_ORDER_SEQUENCE_NUMBER"),
         (ids(gap=STORED), "gap in the sequence", "taken"),
         (ids(gap=OLDER), "gap in the sequence", "refused: INVALID_PRODUCER_EPOCH"),
-        (ids(gap=Unanswered("closed")), "gap in the sequence", "no response (closed)"),
+        (ids(gap=NoResponse("closed")), "gap in the sequence", "no response (closed)"),
         (ids(newer_epoch=OLDER), "newer epoch from sequence 0", "refused: INVALID_PRODUCER_EPOCH"),
         (ids(older_epoch=STORED), "older epoch", "taken"),
         (
@@ -136,14 +141,16 @@ def test_what_markers_need_counts_only_without_idempotence(changes: dict[str, An
     [
         ({"offsets": Offsets.NONE}, "base offset in responses", "-1"),
         ({"offsets": Offsets.FALSE}, "base offset in responses", "where the batch is not"),
-        ({"order": Order.STORED_OTHERWISE}, "five requests sent at once", "stored in another order"),
-        ({"order": Order.ANSWERED_OTHERWISE}, "five requests sent at once", "returned in another order"),
+        ({"order": RequestOrder.STORED_OTHERWISE}, "five requests sent at once", "stored in another order"),
+        ({"order": RequestOrder.ANSWERED_OTHERWISE}, "five requests sent at once", "returned in another order"),
         (
-            {"order": Order.REFUSED, "order_refused": "no response (closed)"},
+            {"order": RequestOrder.REFUSED, "order_refused": "no response (closed)"},
             "five requests sent at once",
             "refused: no response (closed)",
         ),
         ({"missing": 2, "changed": 1}, "records in fetches", "2 missing, 1 changed of 60"),
+        ({"doubled": 4}, "records in fetches", "4 doubled of 60"),
+        ({"stored_though_refused": ("gap", "older")}, "batches that are refused", "stored: gap, older"),
         ({"sent": 0}, "records in fetches", "all 0, with key and value"),
     ],
 )
@@ -176,6 +183,17 @@ def test_what_is_only_shown_changes_nothing(changes: dict[str, Any]) -> None:
     assert rows_of(seen) != rows_of(KAFKA)
     assert form(seen) is Form.OWN_IDS
     assert form(replace(seen, producer_ids=None, ids=None)) is Form.MARKED
+
+
+@pytest.mark.parametrize(
+    ("changes", "shown"),
+    [({"is_end_true": False}, "not true"), ({"is_end_true": False, "end_refused": "closed"}, "refused: closed")],
+)
+def test_a_log_that_is_searched_needs_a_true_end(changes: dict[str, Any], shown: str) -> None:
+    for stored, expected in ((KAFKA, Form.OWN_IDS), (replace(KAFKA, ids=STORED_AGAIN), None), (V1, None)):
+        seen = replace(stored, **changes)
+        assert row(seen, "log end in ListOffsets").seen == shown
+        assert form(seen) is expected
 
 
 def test_message_format_v1_is_served_by_wrappers_with_or_without_their_key() -> None:

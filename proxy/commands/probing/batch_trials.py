@@ -1,19 +1,17 @@
-"""What a probe asks a cluster, as flows over the effects of ``client/``: the topic, the batches, the log. Judges
-nothing. Pure: no sockets, no clock.
+"""The batches that a probe sends, and the log after them, as flows over the effects of ``client/``. Judges nothing.
+Pure: no sockets, no clock.
 
 A response that says no, or that never comes, is what a probe is there to see: it becomes an outcome. Only without a
-topic, or without a right that all of it needs, there is nothing to see: ``CannotProbe``."""
+right that all of it needs there is nothing to see: ``CannotProbe``."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from ....client.asking import (
-    EARLIEST,
     FETCH,
     LATEST,
-    LIST_OFFSETS,
     Ask,
     AskAtOnce,
     Disconnect,
@@ -21,14 +19,11 @@ from ....client.asking import (
     Offered,
     Servers,
     Sleep,
-    ask_any,
 )
 from ....client.errors import AnswersOutOfOrder, AuthenticationFailed, ConnectionFailed, UnsupportedServer
+from ....client.log_flows import LOG_END_REPLICA_ID
 from ....codecs.compression import Codec
-from ....codecs.error_codes import ErrorCode, name_of, named
-from ....producing.cluster import METADATA, Address, Cluster, cluster_of, metadata_fields
-from ....producing.numbered_batch import Place
-from ....values import value
+from ....codecs.error_codes import ErrorCode
 from ...probe.batches import (
     CODECS,
     FIRST_OF_UNKNOWN,
@@ -41,81 +36,23 @@ from ...probe.batches import (
     Maker,
     ProbeBatch,
 )
-from ...probe.seen import (
-    FORMAT_V2,
-    OUT_OF_ORDER,
-    IdTrials,
-    Outcome,
-    Returned,
-    Seen,
-    Sent,
-    Trials,
-    Unanswered,
-    Unsent,
-    seen_of,
-)
+from ...probe.seen import FORMAT_V2, Seen, seen_of
 from ...probe.stored import LogBatch, UnreadableAnswer, batches_of
+from ...probe.trials import OUT_OF_ORDER, IdTrials, NoResponse, Outcome, Returned, Sent, Trials, Unsent
 from . import limits
+from .topic import PASSING, CannotProbe, ProbedPartition, find_end, shown_right
 
-PRODUCE, CREATE_TOPICS, DELETE_TOPICS, INIT_PRODUCER_ID = 0, 19, 20, 22
+PRODUCE, INIT_PRODUCER_ID = 0, 22
 _V2_VERSIONS: Final = (3, 12)
 """Of Produce: those with record batches, before topics are named by id."""
 _V1_VERSIONS: Final = (2, 2)
 """The last one with message sets, and the one from which format v1 is allowed (KIP-32)."""
 _FETCH_VERSIONS: Final = (2, 12)
 """From 2 on format v1 comes back; 13 names topics by id. From 7 on the fields' defaults mean: no fetch session."""
-_METADATA_VERSIONS: Final = (0, 9)
-_LIST_OFFSETS_VERSIONS: Final = (0, 7)
-_CREATE_TOPICS_VERSIONS: Final = (0, 7)
-_DELETE_TOPICS_VERSIONS: Final = (0, 5)
 _INIT_PRODUCER_ID_VERSIONS: Final = (0, 5)
-_DEFAULT_REPLICATION_FROM: Final = 4
-"""From this version of CreateTopics on -1 stands for the cluster's default (KIP-464)."""
-_PASSING: Final = frozenset(
-    {
-        ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-        ErrorCode.LEADER_NOT_AVAILABLE,
-        ErrorCode.NOT_LEADER_OR_FOLLOWER,
-        ErrorCode.REPLICA_NOT_AVAILABLE,
-        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        ErrorCode.COORDINATOR_NOT_AVAILABLE,
-        ErrorCode.NOT_COORDINATOR,
-        ErrorCode.NOT_CONTROLLER,
-        ErrorCode.OFFSET_NOT_AVAILABLE,
-        ErrorCode.FENCED_LEADER_EPOCH,
-        ErrorCode.UNKNOWN_LEADER_EPOCH,
-        ErrorCode.NOT_ENOUGH_REPLICAS,
-        ErrorCode.THROTTLING_QUOTA_EXCEEDED,
-    }
-)
-"""Errors by which nothing was done, and that pass by themselves, mostly in the first seconds of a topic."""
-_DENIED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 _NO_PRODUCE: Final = "no version of Produce for message format v1 or v2 is listed"
 _EPOCH_MAX: Final = 2**15 - 1
 _TRANSACTION_TIMEOUT_MS: Final = 60_000
-Result = TypeVar("Result")
-
-
-class CannotProbe(Exception):
-    """There is no verdict; the message says why, and what can be done about it."""
-
-
-class NotCreated(CannotProbe):
-    """The server refuses to create a topic, so there is nothing to delete."""
-
-
-class _NotYet(Exception):
-    """An error that passes by itself; the message names it."""
-
-
-@value(frozen=True, slots=True)
-class Partition:
-    """The partition that is probed, its leader, and the offset at which its log ends before the first batch."""
-
-    topic: str
-    leader: Address
-    start: int
-    offered: Mapping[int, tuple[int, int]]
 
 
 class _GivenId(NamedTuple):
@@ -125,7 +62,6 @@ class _GivenId(NamedTuple):
     epoch: int
 
 
-# ---------------------------------------------------------------------- the topic
 async def greet(servers: Servers) -> Seen | None:
     """Return what is seen already when a server has said which versions it has: mostly nothing, None. Raises what
     ``Offered`` raises, of the last server."""
@@ -151,155 +87,10 @@ def _has(offered: Mapping[int, tuple[int, int]], api_key: int, versions: tuple[i
     return theirs is not None and max(theirs[0], versions[0]) <= min(theirs[1], versions[1])
 
 
-async def create_topic(servers: Servers, topic: str) -> None:
-    """Create a topic with one partition and the cluster's default replication, else one replica. Raises NotCreated;
-    CannotProbe and what ``Ask`` raises: then whether it was created is not known."""
-    replications = [-1, 1]
-    failed = f"the topic {topic} cannot be created"
-
-    async def ask() -> None:
-        controller = await _controller(servers)
-        highest = (await Offered(controller)).get(CREATE_TOPICS, (0, -1))[1]
-        if highest < 0:
-            raise NotCreated("the server lists no CreateTopics: create an empty topic, and name it with --topic")
-        if highest < _DEFAULT_REPLICATION_FROM and len(replications) > 1:
-            replications.pop(0)
-        wanted = {"name": topic, "num_partitions": 1, "replication_factor": replications[0], "assignments": [],
-                  "configs": []}  # fmt: skip
-        fields = {"topics": [wanted], "timeout_ms": limits.PRODUCE_TIMEOUT_MS, "validate_only": False}
-        answer = await Ask(controller, CREATE_TOPICS, _CREATE_TOPICS_VERSIONS, "CreateTopics", fields)
-        if not answer.topics:
-            raise ConnectionFailed("the response to CreateTopics lacks the topic")
-        code = int(answer.topics[0].error_code)
-        if code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):  # the latter after a response that was lost
-            return
-        if code == ErrorCode.INVALID_REPLICATION_FACTOR and len(replications) > 1:
-            replications.pop(0)
-            raise _NotYet(named(code))
-        if code in (*_PASSING, ErrorCode.REQUEST_TIMED_OUT):
-            raise _NotYet(named(code))
-        said = getattr(answer.topics[0], "error_message", None)
-        why = f"{_shown(code)} ({said})" if said else _shown(code)
-        remedy = "grant Create on Cluster, or create" if code in _DENIED else "create"
-        raise NotCreated(f"{failed}: {why}: {remedy} an empty topic, and name it with --topic")
-
-    await _until_there(ask, limits.TOPIC_SECONDS_MAX, failed)
-
-
-async def delete_topic(servers: Servers, topic: str, *, was_created: bool) -> None:
-    """Delete it. ``was_created``: its creation was confirmed. Raises CannotProbe, and what ``Ask`` raises: then it may
-    be there."""
-    uncertain_until = await Now() + limits.UNCERTAIN_SECONDS_MAX
-
-    async def ask() -> None:
-        fields = {"topic_names": [topic], "timeout_ms": limits.PRODUCE_TIMEOUT_MS}
-        controller = await _controller(servers)
-        answer = await Ask(controller, DELETE_TOPICS, _DELETE_TOPICS_VERSIONS, "DeleteTopics", fields)
-        if not answer.responses:
-            raise ConnectionFailed("the response to DeleteTopics lacks the topic")
-        code = int(answer.responses[0].error_code)
-        is_unknown = code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-        if code == ErrorCode.NONE or (is_unknown and (was_created or await Now() >= uncertain_until)):
-            return
-        if code in (*_PASSING, ErrorCode.REQUEST_TIMED_OUT):
-            raise _NotYet(named(code))
-        raise CannotProbe(f"{_shown(code)}{': grant Delete on the topic' if code in _DENIED else ''}")
-
-    await _until_there(ask, limits.DELETION_SECONDS_MAX, "DeleteTopics")
-
-
-async def find_partition(servers: Servers, topic: str, *, is_ours: bool) -> Partition:
-    """Return partition 0 of the topic as soon as it has a leader. Raises CannotProbe: there is no such topic, it is not
-    empty, a right is missing; and what ``Ask`` raises."""
-    if not is_ours:
-        await _check_existing(servers, topic)
-
-    async def ask() -> Address:
-        cluster, _ = await _look(servers, [topic])
-        leader = cluster.leaders.get(Place(topic, 0))
-        if leader is not None:
-            return cluster.brokers[leader]
-        code = cluster.errors.get(topic, int(ErrorCode.LEADER_NOT_AVAILABLE))
-        if code in _DENIED:
-            raise CannotProbe(f"the topic {topic} cannot be seen: {_shown(code)}: grant Describe on it")
-        raise _NotYet(named(code))
-
-    leader = await _until_there(ask, limits.TOPIC_SECONDS_MAX, f"the topic {topic} gets no leader")
-    start, end = [await _end(leader, topic, at) for at in (EARLIEST, LATEST)]
-    if start != end:
-        raise CannotProbe(f"the topic {topic} is not empty, it has offsets {start} to {end - 1}: name an empty one")
-    return Partition(topic, leader, end, await Offered(leader))
-
-
-async def _check_existing(servers: Servers, topic: str) -> None:
-    """Raise CannotProbe if there is no such topic. All are listed, as naming one may create it on brokers before
-    0.11."""
-    try:
-        answer = await ask_any(servers, METADATA, (1, _METADATA_VERSIONS[1]), "Metadata", {"topics": None})
-    except UnsupportedServer:
-        answer = await ask_any(servers, METADATA, (0, 0), "Metadata", {"topics": []})
-    if topic not in cluster_of(answer).partitions:
-        raise CannotProbe(f"there is no topic {topic}, or Describe on it is missing: create it, or leave out --topic")
-
-
-async def _end(leader: Address, topic: str, at: int) -> int:
-    """Return an end of the log as an offset. ``at``: ``EARLIEST`` or ``LATEST``."""
-    what = "ListOffsets"
-    wanted = {"partition_index": 0, "timestamp": at, "max_num_offsets": 1}
-    fields = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": topic, "partitions": [wanted]}]}
-
-    async def ask() -> int:
-        answer = await Ask(leader, LIST_OFFSETS, _LIST_OFFSETS_VERSIONS, what, fields)
-        if not answer.topics or not answer.topics[0].partitions:
-            raise ConnectionFailed(f"the response to {what} lacks the partition")
-        one = answer.topics[0].partitions[0]
-        if one.error_code in _DENIED:
-            raise CannotProbe(f"the end of {topic} cannot be seen: {_shown(one.error_code)}: grant Describe on it")
-        if one.error_code in _PASSING:
-            raise _NotYet(named(one.error_code))
-        if one.error_code != ErrorCode.NONE:
-            raise CannotProbe(f"the end of {topic} cannot be seen: {named(one.error_code)}")
-        old_style = getattr(one, "old_style_offsets", None)
-        return int(old_style[0] if old_style else one.offset)
-
-    return await _until_there(ask, limits.RETRY_SECONDS_MAX, f"the end of {topic} cannot be seen")
-
-
-async def _look(servers: Servers, topics: list[str]) -> tuple[Cluster, Address | None]:
-    """Return what Metadata says, and the controller's address where it is known."""
-    answer = await ask_any(servers, METADATA, _METADATA_VERSIONS, "Metadata", metadata_fields(topics))
-    cluster = cluster_of(answer)
-    servers.learned(cluster)
-    return cluster, cluster.brokers.get(getattr(answer, "controller_id", -1))
-
-
-async def _controller(servers: Servers) -> Address:
-    """Return who creates and deletes topics. A service may name none: then any server is asked."""
-    cluster, controller = await _look(servers, [])
-    return controller or next(iter(cluster.brokers.values()), next(iter(servers)))
-
-
-async def _until_there(ask: Callable[[], Awaitable[Result]], seconds_max: float, what: str) -> Result:
-    """Return what ``ask`` returns. While it raises an error that passes, or connections fail, it is called again.
-    Raises CannotProbe: ``what``, and the last error; AuthenticationFailed, UnsupportedServer."""
-    end = await Now() + seconds_max
-    while True:
-        try:
-            return await ask()
-        except AuthenticationFailed:
-            raise
-        except (ConnectionFailed, _NotYet) as error:
-            problem = str(error)
-        if await Now() + limits.PAUSE_SECONDS >= end:
-            raise CannotProbe(f"{what}: {problem}")
-        await Sleep(limits.PAUSE_SECONDS)
-
-
-# ---------------------------------------------------------------------- the trials
-class Probe:
+class BatchTrials:
     """The trials on one partition. ``maker``: of the batches."""
 
-    def __init__(self, partition: Partition, maker: Maker) -> None:
+    def __init__(self, partition: ProbedPartition, maker: Maker) -> None:
         self._at = partition
         self._maker = maker
 
@@ -308,7 +99,8 @@ class Probe:
         topic."""
         trials, unread = await self._try_everything()
         log, unread_at_the_end = await self._read(trials)
-        return seen_of(trials, log, unread or unread_at_the_end)
+        end = await self._log_end() if log else ""
+        return seen_of(trials, log, unread or unread_at_the_end, end)
 
     async def _try_everything(self) -> tuple[Trials, str]:
         first = None
@@ -416,11 +208,11 @@ class Probe:
             answers = await AskAtOnce(self._at.leader, PRODUCE, versions, "Produce", requests)
             outcomes = [_outcome_of(one) for one in answers]
         except AnswersOutOfOrder:
-            outcomes = [Unanswered(OUT_OF_ORDER)] * len(batches)
+            outcomes = [NoResponse(OUT_OF_ORDER)] * len(batches)
         except AuthenticationFailed:
             raise
         except ConnectionFailed as error:
-            outcomes = [Unanswered(str(error))] * len(batches)
+            outcomes = [NoResponse(str(error))] * len(batches)
         return tuple(map(Sent, batches, outcomes))
 
     def _produce_fields(self, batch: ProbeBatch) -> dict[str, Any]:
@@ -442,15 +234,15 @@ class Probe:
             except AuthenticationFailed:
                 raise
             except ConnectionFailed as error:
-                return Unanswered(str(error))
-            is_passing = isinstance(outcome, Returned) and outcome.error_code in _PASSING and outcome.base_offset < 0
+                return NoResponse(str(error))
+            is_passing = isinstance(outcome, Returned) and outcome.error_code in PASSING and outcome.base_offset < 0
             if not is_passing or await Now() + limits.PAUSE_SECONDS >= end:
                 return outcome
             await Sleep(limits.PAUSE_SECONDS)
 
     def _allowed(self, outcome: Outcome, right: str) -> Outcome:
         if isinstance(outcome, Returned) and outcome.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-            raise CannotProbe(f"{_shown(outcome.error_code)}: grant {right} on the topic {self._at.topic}")
+            raise CannotProbe(f"{shown_right(outcome.error_code)}: grant {right} on the topic {self._at.topic}")
         return outcome
 
     # ------------------------------------------------------------------ the log
@@ -480,6 +272,15 @@ class Probe:
             if not batches:
                 await Sleep(limits.PAUSE_SECONDS)  # a server may answer at once instead of waiting for records
 
+    async def _log_end(self) -> int | str:
+        """Return the log end offset as the proxy asks for it, or why there is none."""
+        try:
+            return await find_end(self._at.leader, self._at.topic, LATEST, LOG_END_REPLICA_ID)
+        except AuthenticationFailed:
+            raise
+        except (CannotProbe, ConnectionFailed, UnsupportedServer) as error:
+            return str(error)
+
     async def _fetch(self, offset: int) -> tuple[memoryview, int]:
         """Return stored bytes from the offset on, and the high watermark. Raises ConnectionFailed, also for an error
         of the partition, and UnsupportedServer."""
@@ -491,6 +292,8 @@ class Probe:
 
         async def ask() -> Outcome:
             answer = await Ask(self._at.leader, FETCH, _FETCH_VERSIONS, "Fetch", fields)
+            if not answer.responses and getattr(answer, "throttle_time_ms", 0) > 0:  # the quota is used up (KIP-219)
+                return Returned(ErrorCode.THROTTLING_QUOTA_EXCEEDED)
             if not answer.responses or not answer.responses[0].partitions:
                 raise ConnectionFailed("the response to Fetch lacks the partition")
             one = answer.responses[0].partitions[0]
@@ -501,11 +304,6 @@ class Probe:
         if not outcome.is_success:
             raise ConnectionFailed(f"Fetch: {outcome}")
         return fetched[-1]
-
-
-def _shown(code: int) -> str:
-    """Return an error for a sentence that says itself which right is missing."""
-    return name_of(code) if code in _DENIED else named(code)
 
 
 def _unstored(outcome: Outcome) -> str:
