@@ -70,9 +70,11 @@ async def create_topic(servers: Servers, topic: str) -> None:
     """Create a topic with one partition and the cluster's default replication, else one replica. Raises NotCreated;
     CannotProbe and what ``Ask`` raises: then whether it was created is not known."""
     replications = [-1, 1]
+    is_sent = False
     failed = f"the topic {topic} cannot be created"
 
     async def ask() -> None:
+        nonlocal is_sent
         controller = await _controller(servers)
         highest = (await Offered(controller)).get(CREATE_TOPICS, (0, -1))[1]
         if highest < 0:
@@ -82,6 +84,7 @@ async def create_topic(servers: Servers, topic: str) -> None:
         wanted = {"name": topic, "num_partitions": 1, "replication_factor": replications[0], "assignments": [],
                   "configs": []}  # fmt: skip
         fields = {"topics": [wanted], "timeout_ms": limits.PRODUCE_TIMEOUT_MS, "validate_only": False}
+        is_sent = True
         answer = await Ask(controller, CREATE_TOPICS, _CREATE_TOPICS_VERSIONS, "CreateTopics", fields)
         if not answer.topics:
             raise ConnectionFailed("the response to CreateTopics lacks the topic")
@@ -98,7 +101,12 @@ async def create_topic(servers: Servers, topic: str) -> None:
         remedy = "grant Create on Cluster, or create" if code in DENIED else "create"
         raise NotCreated(f"{failed}: {why}: {remedy} an empty topic, and name it with --topic")
 
-    await _until_there(ask, limits.TOPIC_SECONDS_MAX, failed)
+    try:
+        await _until_there(ask, limits.TOPIC_SECONDS_MAX, failed)
+    except CannotProbe as problem:
+        if is_sent:
+            raise
+        raise NotCreated(str(problem)) from None
 
 
 async def delete_topic(servers: Servers, topic: str, *, was_created: bool) -> None:

@@ -16,6 +16,8 @@ from typing import Any
 
 import pytest
 
+from idemproxy.client import limits as client_limits
+from idemproxy.codecs.headers import API_VERSIONS
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.proxy.commands.probing import limits
 from idemproxy.proxy.commands.probing.command import TOPIC_PREFIX
@@ -24,6 +26,7 @@ from idemproxy.proxy.versions import ApiKey
 from testkit.real.brokers.kraft_cluster import NEWEST, KraftCluster
 from testkit.real.brokers.service_relay import (
     AnswersOutOfOrder,
+    Damages,
     Fails,
     FewVersions,
     IgnoresIds,
@@ -287,6 +290,49 @@ def test_a_service_that_fails_is_seen_in_time(
         assert found.verdict == (1, None)
         assert found.rows["message format that is stored"].startswith("not known: ")
     assert_nothing_is_left(kafka.address(0))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("how", ["hangs", "closes", "garbage"])
+@pytest.mark.parametrize(
+    "api_key",
+    [API_VERSIONS, ApiKey.METADATA, ApiKey.CREATE_TOPICS, ApiKey.LIST_OFFSETS],
+    ids=["ApiVersions", "Metadata", "CreateTopics", "ListOffsets"],
+)
+def test_a_service_without_a_verdict_says_why_in_time(
+    kafka: KraftCluster, probe: Probe, monkeypatch: pytest.MonkeyPatch, api_key: int, how: str
+) -> None:
+    monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", 2.0)
+    monkeypatch.setattr(limits, "TOPIC_SECONDS_MAX", 5.0)
+    monkeypatch.setattr(limits, "RETRY_SECONDS_MAX", 5.0)
+    monkeypatch.setattr(client_limits, "CONNECT_SECONDS_MAX", 2.0)
+    began = time.monotonic()
+    with ServiceRelay(kafka.address(0), Fails(api_key, how)) as relay:
+        found = probe(relay.address)
+    assert time.monotonic() - began < 60
+    assert (found.status, found.found) == (1, {})
+    assert len(found.err.splitlines()) == 1, found.err
+    assert_nothing_is_left(kafka.address(0))
+
+
+@pytest.mark.parametrize("seed", [1, 2, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(3, 103))])
+def test_no_damaged_response_is_an_error_of_the_probe(
+    kafka: KraftCluster, probe: Probe, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(limits, "REQUEST_SECONDS_MAX", 1.0)
+    monkeypatch.setattr(limits, "TOPIC_SECONDS_MAX", 5.0)
+    monkeypatch.setattr(limits, "RETRY_SECONDS_MAX", 2.0)
+    monkeypatch.setattr(limits, "READ_SECONDS_MAX", 2.0)
+    monkeypatch.setattr(limits, "DELETION_SECONDS_MAX", 5.0)
+    monkeypatch.setattr(client_limits, "CONNECT_SECONDS_MAX", 2.0)
+    service = Damages(seed)
+    with ServiceRelay(kafka.address(0), service) as relay:
+        found = probe(relay.address)
+    assert service.damaged
+    assert found.status in (0, 1)
+    left = [name for name in topics(kafka.address(0)) if name.startswith(TOPIC_PREFIX)]
+    with RawClient(kafka.address(0)) as client:  # of some the response to CreateTopics was damaged
+        client.ask(ApiKey.DELETE_TOPICS, 1, topic_names=left, timeout_ms=10_000)
 
 
 # ---------------------------------------------------------------------- what makes a probe impossible

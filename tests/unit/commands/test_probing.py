@@ -20,6 +20,7 @@ from idemproxy.proxy.commands.probing.topic import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     CannotProbe,
+    NotCreated,
     create_topic,
     delete_topic,
     find_partition,
@@ -107,6 +108,16 @@ def test_a_topic_that_cannot_be_created_is_said_with_the_remedy(reply: Any, said
     with pytest.raises(CannotProbe, match=said):
         run.run(create_topic(servers(), TOPIC))
     assert run.now <= limits.TOPIC_SECONDS_MAX
+
+
+def test_a_topic_that_was_never_asked_for_is_not_looked_for() -> None:
+    run = FlowRun(lambda _ask: ConnectionFailed("away"))
+    with pytest.raises(NotCreated, match=r"cannot be created: away$"):
+        run.run(create_topic(servers(), TOPIC))
+    asked_for = run_of(ConnectionFailed("closed"))
+    with pytest.raises(CannotProbe) as failed:
+        asked_for.run(create_topic(servers(), TOPIC))
+    assert not isinstance(failed.value, NotCreated)
 
 
 def test_a_server_without_create_topics_gets_a_topic_by_name() -> None:

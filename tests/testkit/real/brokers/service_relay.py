@@ -13,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from random import Random
 from types import TracebackType
 from typing import Any, ClassVar
 
@@ -161,6 +162,23 @@ class Fails(Service):
         if api_key != self._api_key:
             return frame
         return {"hangs": b"", "closes": None, "garbage": frame[:4] + b"\xff" * 40}[self._how]
+
+
+class Damages(Service):
+    """Changes a byte of every n-th response, after its correlation id."""
+
+    def __init__(self, seed: int, every_nth: int = 4) -> None:
+        self._random = Random(seed)
+        self._every_nth = every_nth
+        self.damaged = 0
+
+    def answered(self, api_key: int, frame: bytes) -> bytes | None:
+        if len(frame) <= _SIZE.size or self._random.randrange(self._every_nth):
+            return frame
+        self.damaged += 1
+        changed = bytearray(frame)
+        changed[self._random.randrange(_SIZE.size, len(frame))] = self._random.choice((0, 1, 0x7F, 0x80, 0xFF))
+        return bytes(changed)
 
 
 class ServiceRelay:
