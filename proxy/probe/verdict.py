@@ -239,7 +239,8 @@ def _taken(outcome: Outcome) -> str:
 def _again(again: Again) -> str:
     if not again.outcome.is_success:
         return _taken(again.outcome)
-    offset = "its first offset" if again.is_first_offset else "another offset"
+    has_offset = isinstance(again.outcome, Returned) and again.outcome.base_offset >= 0
+    offset = "its first offset" if again.is_first_offset else "another offset" if has_offset else "no offset"
     return f"{offset}, stored {_times_text(again.times)}"
 
 

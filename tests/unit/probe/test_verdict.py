@@ -87,6 +87,7 @@ def test_kafka_from_2_5_on_is_served_with_its_own_ids() -> None:
         (replace(KAFKA, producer_ids=(-1, -2), ids=None), "new producer ids", "not new: -1, -2"),
         (ids(taken=Returned(ErrorCode.INVALID_RECORD)), "six batches with a producer id", "refused: INVALID_RECORD"),
         (ids(last_again=Again(STORED, False, 2)), "last batch again", "another offset, stored twice"),
+        (ids(last_again=Again(Returned(0), False, 1)), "last batch again", "no offset, stored once"),
         (ids(last_again=Again(STORED, True, 2)), "last batch again", "its first offset, stored twice"),
         (ids(last_again=Again(GAP, False, 1)), "last batch again", "refused: OUT_OF_ORDER_SEQUENCE_NUMBER"),
         (ids(fifth_last_again=Again(GAP, False, 1)), "fifth last batch again", "refused: OUT_OF_ORDER_SEQUENCE_NUMBER"),
