@@ -48,7 +48,8 @@ class Allowed(Enum):
         "45 for the next batch, and those in flight behind it, where the log has lost the one before it, by retention, "
         "compaction, an unclean election or with its topic, and Redis began a new life; or by one of the last two, "
         "before its proxy had noted it: nobody knows that there was one; brokers say 45 after an unclean election, and "
-        "before 2.5 59 after the others"
+        "before 2.5 59 after the others. And 45 for a batch that went with its topic itself, where later ones of its "
+        "producer are in the new one, as brokers say it"
     )
     BEHIND_A_FAILURE = "45 behind a batch of its epoch that its client knows to have failed: the gap is real"
     OVERTAKEN = (

@@ -478,9 +478,7 @@ class Oracle:
                 self.allowed[Allowed.BEHIND_A_FAILURE] += 1
             elif not keeps_batch_markers(self.cluster.partitions[partition]):
                 self.allowed[Allowed.CANNOT_BE_TOLD] += 1
-            elif self._may_forget(partition) and is_forgotten(
-                self.cluster.partitions[partition], answer.identity, mine
-            ):
+            elif self._is_gone_for_good(partition, batch, answer, mine):
                 self.allowed[Allowed.FORGOTTEN] += 1
             else:
                 self._say(partition, f"{what}, which continues what its producer sent")
@@ -489,6 +487,15 @@ class Oracle:
     def _before(answer: Answer, mine: Sequence[Batch], places: dict[bytes, list[InLog]]) -> list[InLog]:
         """Where the record before its batch lies."""
         return [record for value in values_before(answer.identity, mine) for record in places.get(value, ())]
+
+    def _is_gone_for_good(self, partition: TopicPartition, batch: Batch, answer: Answer, mine: Sequence[Batch]) -> bool:
+        """Is the record before its batch lost, or the batch itself with its topic, which has later ones of its producer
+        since it was made again? The first batch of an epoch has no record before it."""
+        where_from = self.cluster.partitions[partition]
+        return self._may_forget(partition) and (
+            is_forgotten(where_from, answer.identity, mine)
+            or went_with_its_topic(where_from, batch, self._gone(partition))
+        )
 
     def _may_forget(self, partition: TopicPartition) -> bool:
         """May nobody know of what was acknowledged, so that the log alone tells it? If Redis has lost nothing, it lacks

@@ -10,6 +10,7 @@ from simulation.allowed import (
     is_gap_of_failures,
     keeps_batch_markers,
     was_left_behind,
+    went_with_its_topic,
 )
 from simulation.log_records import InLog
 
@@ -55,6 +56,15 @@ def test_only_an_unrecoverable_batch_may_lie_after_one_of_another_id(
 
 
 # ---------------------------------------------------------------------- out of order for what is due by its client
+def test_only_a_batch_that_was_lost_as_a_whole_with_a_recreated_topic_went_with_it() -> None:
+    batch = Batch(("t", 0), 0, [b"0", b"1"], 0.0, sent_as=[Identity(OLD, 0, 0, 2)])
+    partition = Partition(PartitionLog(), (1,), 1)
+    assert not went_with_its_topic(partition, batch, {b"0", b"1"})
+    partition.met.add("topic recreated")
+    assert went_with_its_topic(partition, batch, {b"0", b"1", b"2"})
+    assert not went_with_its_topic(partition, batch, {b"0"})
+
+
 def stored(batch: Batch, *, is_marked: bool = True) -> Partition:
     """A partition whose log has this batch, and another producer's after it."""
     partition = Partition(PartitionLog(), (1,), 1)
