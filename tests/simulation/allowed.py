@@ -148,10 +148,11 @@ def was_overtaken(batch: Batch, told: Answer, given_at: float, there: Sequence[I
     return bool(there) and len(later) == len(there) and is_overtaken
 
 
-def was_ahead(told: Answer, given_at: float, there: Sequence[InLog], before: Iterable[InLog]) -> bool:
-    """Was it sent while older batches were in flight over another connection, and was the record before it not in the
-    log then? And did it come to the log after the answer was given, if at all?"""
-    since = told.ahead_since
+def was_ahead(batch: Batch, told: Answer, given_at: float, there: Sequence[InLog], before: Sequence[InLog]) -> bool:
+    """Was it sent while older batches were in flight over another connection, or before older ones that its client has
+    numbered again, and was the record before it not in the log then? And did it come to the log after the answer was
+    given, if at all?"""
+    since = given_at if told.identity in batch.ahead_as else told.ahead_since
     is_later = since is not None and all(record.appended_at > since for record in before)
     return is_later and all(record.appended_at > given_at for record in there)
 
