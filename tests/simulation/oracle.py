@@ -438,10 +438,16 @@ class Oracle:
             self.allowed[Allowed.CANNOT_BE_TOLD] += 1
         elif code == FENCED and self._has_names and client.ids_given_up:
             self.allowed[Allowed.FENCED_BY_ITSELF] += 1
-        elif code == FENCED and self._has_names and self._raised_its_epoch(client, batch.sent_as[-1]):
+        elif code == FENCED and self._went_on(client, batch, mine):
             self.allowed[Allowed.OLD_EPOCH] += 1
         else:
             self._say(partition, f"the user of {client.name} sees: {how} for {batch.values[0]!r} at {at:.3f}")
+
+    def _went_on(self, client: VirtualClient, batch: Batch, mine: Sequence[Batch]) -> bool:
+        """Had its client begun a newer epoch while the batch was under way: there or, where it has a name,
+        elsewhere?"""
+        is_there = any(has_newer_epoch(one, batch.answers[-1].identity) for one in mine)
+        return is_there or (self._has_names and self._raised_its_epoch(client, batch.sent_as[-1]))
 
     def _raised_its_epoch(self, client: VirtualClient, sent_as: SentAs) -> bool:
         """Has the client, of its own accord, sent anything under a newer epoch? A name has one epoch for all
