@@ -20,6 +20,8 @@ API_KEY: Final = 0
 CLIENT_VERSION_MAX: Final = 9
 BROKER_VERSION_MAX: Final = 2
 """The version that old brokers are sent at most: the last one with message sets."""
+BATCH_VERSIONS: Final = (3, 7)
+"""The versions in which batches of format v2 are sent: the first one, and the first one that takes zstd."""
 IDEMPOTENT_VERSION_MIN: Final = 3
 """The first version with record batches, which have a producer id (KIP-98)."""
 SENT_VERSION_MAX: Final = 8

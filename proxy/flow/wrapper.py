@@ -10,9 +10,14 @@ from ...codecs import convert
 from ...codecs.batch_marker import Identity, anchor_of_batch_marker, encode_batch_marker
 from ...codecs.compression import Codec
 from ...codecs.convert import Inner
+from ...codecs.header_marker import header_marker_of, marked_batch
+from ...codecs.logged import anchor_of_header_marker
+from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
+from ...state.entry import NO_CONTENT
 from ...values import value
 from ..admission.memory_budget import Count, Held
+from .form import Form
 
 
 @value(frozen=True, slots=True)
@@ -31,11 +36,12 @@ class Wrapper:
     compress_harder: bool
     held: Held
     is_marked: bool = True
+    form: Form = Form.WRAPPER_V1
 
     @property
     def is_compressed(self) -> bool:
         """Is it as small as its codec makes it?"""
-        return self.compress_harder or bool(self.codec)
+        return self.compress_harder or bool(self.codec) or self.form is Form.MARKED_V2
 
     def unwrapping(self, output_bytes_max: int) -> Steps[Inner]:
         """Return the records."""
@@ -57,4 +63,14 @@ def wrapping(
     anchor = anchor_of_batch_marker(batch_marker)
     return Wrapper(
         identities, message_set, anchor, inner.first_content, inner.max_timestamp, codec, compress_harder, held
+    )
+
+
+def marking(identity: Identity, batch: memoryview, header: BatchHeader, count: Count) -> Wrapper:
+    """Return a client's batch as it is appended where the leader stores format v2."""
+    held = Held(count, len(batch))
+    anchor = anchor_of_header_marker(header_marker_of(identity), identity.record_count)
+    made = marked_batch(batch, identity)
+    return Wrapper(
+        *((identity,), made, anchor, NO_CONTENT, header.max_timestamp, Codec.NONE, False, held), form=Form.MARKED_V2
     )

@@ -4,9 +4,9 @@ nothing."""
 
 from __future__ import annotations
 
-from ...codecs import message_set
 from ...codecs.batch_marker import parse_batch_marker
 from ...codecs.compression import Codec
+from ...codecs.logged import Logged, LoggedBatch, iterate_logged
 from ...reactor import Buffer
 from .. import limits
 from ..events import BatchMarkerLost, OperatorMessage, Report
@@ -30,13 +30,14 @@ class BatchMarkerProbe:
         """Check whether the broker has kept the batch marker of an append, and let an append be checked again after a
         while: the topic's settings and the brokers' message format may change under a running proxy. ``sent_set``: what
         was appended. To be called where the partition is put among ``probed``."""
-        sent_codec = next(message_set.iterate_shallow(sent_set)).codec
-        del sent_set  # neither it nor what is fetched is kept during the wait
-        if await self._has_seen(place, sent_codec, last_offset):
+        sent = next(iterate_logged(sent_set))
+        marker, sent_codec = _marker_of(sent), 0 if isinstance(sent, LoggedBatch) else sent.codec
+        del sent, sent_set  # neither it nor what is fetched is kept during the wait
+        if await self._has_seen(place, sent_codec, last_offset, marker):
             await Wait(limits.BATCH_MARKER_PROBE_SECONDS)
         self.probed.discard(place)
 
-    async def _has_seen(self, place: Place, sent_codec: int, last_offset: int) -> bool:
+    async def _has_seen(self, place: Place, sent_codec: int, last_offset: int, marker: int | None) -> bool:
         """Look at the append as it is stored. If the batch marker is lost, as the broker has compressed with another
         codec, use that codec for the topic from now on, and check the next append; a batch marker that is lost with the
         same codec is reported. False: the next append has to be checked."""
@@ -47,6 +48,12 @@ class BatchMarkerProbe:
             return True
         if stored is None or isinstance(stored, Later):
             return False
+        if isinstance(stored, LoggedBatch):
+            if marker is None or stored.marker != marker:
+                self._note_lost(place, "batches of format v2 without them")
+            elif self._topics.note_batch_marker_kept(*place):
+                self._report(OperatorMessage("info", f"topic {place[0]} keeps batch markers again"))
+            return True
         if stored.is_wrapper and parse_batch_marker(stored.key) is not None:
             if self._topics.note_batch_marker_kept(*place):
                 self._report(OperatorMessage("info", f"topic {place[0]} keeps batch markers again"))
@@ -71,3 +78,7 @@ class BatchMarkerProbe:
             self._bounds.forget(*place)
         if is_news:
             self._report(BatchMarkerLost(*place, stored_as))
+
+
+def _marker_of(sent: Logged) -> int | None:
+    return sent.marker if isinstance(sent, LoggedBatch) else None

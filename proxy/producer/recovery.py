@@ -11,13 +11,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...codecs.batch_marker import anchor_of
 from ...codecs.error_codes import name_of
-from ...codecs.message_set import ShallowMessage
+from ...codecs.logged import Logged, anchor_of
 from ...state.commit import Stored, committed, released, renewed, unrecoverable
 from ...state.conditional import shift_of, unsure
 from ...state.decide import BatchIdentity
-from ...state.entry import NO_ANCHOR, NO_DIGEST, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
+from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_DIGEST, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
 from .. import limits
 from ..events import AppendAfterDeadline, AppendSentAgain, NoRoomForBatchMarker
 from ..flow.effects import Leader, Wait, in_steps
@@ -32,6 +31,7 @@ from ..flow.outcome import (
     Refused,
     ended,
 )
+from ..flow.form import Form
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_chunk import carries
 from ..partition_log.log_offsets import Later, Position, look_at
@@ -69,6 +69,7 @@ class Recovery:
         self._pieces = pieces
         """The wrappers that are left of the group; the outcome is that of the first."""
         self._sent = pieces[0].identities
+        self._form = pieces[0].form
         self._content = entry.intent.content
         self._leader = entry.intent.leader
         self._lease_epoch = trouble.lease_epoch
@@ -119,7 +120,7 @@ class Recovery:
         self._bounds.drop(self._stream.topic, self._stream.partition)
         wanted, anchor = located(piece, outcome.base_offset), piece.anchor
 
-        async def fits(message: ShallowMessage) -> bool:
+        async def fits(message: Logged) -> bool:
             return carries(message, wanted, self._stream.producer_id) and anchor_of(message) == anchor
 
         there = await look_at(self._stream.topic, self._stream.partition, outcome.base_offset, fits)
@@ -251,7 +252,7 @@ class Recovery:
             piece = self._pieces[0] = await in_steps(partial(compressing_harder, stream.target, piece), sender)
             if len(piece.message_set) < size_bytes:
                 return True
-        if stream.is_conditional:
+        if stream.is_conditional or self._form is Form.MARKED_V2:
             return False  # R23: as a whole and with its batch marker, or not at all
         if piece.identities[0].record_count == 1:
             return await self._without_batch_marker(piece)
@@ -341,7 +342,7 @@ class Recovery:
             Wanted(
                 *(self._stream.topic, self._stream.partition, self._stream.producer_id, self._bound, whole),
                 frozenset((broker_id, entry.intent.leader)),
-                contents={self._content: ()},
+                contents={} if self._content == NO_CONTENT else {self._content: ()},
                 follows_end=self._stream.is_conditional,
             )
         )
@@ -364,15 +365,26 @@ class Recovery:
             return False
         leader = await Leader(stream.topic, stream.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
+        form = self._form_at(self._leader)
+        if form is not self._form:  # as it was sent, it cannot be appended there
+            self._let_go()
+            stream.put_back(self._group)
+            return False
         if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to), is_reserve=True):
             if stream.held.entry is entry and self._lease_epoch == self._instance.lease_epoch:
                 self._let_go()  # R22: its name has a newer instance
             stream.put_back(self._group)
             return False
         if not self._pieces:
-            self._pieces = await in_steps(partial(planning, stream.target, self._group), self._group[0].sender)
+            steps = partial(planning, stream.target, self._group, form)
+            self._pieces = await in_steps(steps, self._group[0].sender)
         self._observers.report(AppendSentAgain(*stream.key, self._sent[0].base_sequence, attempts))
         return True
+
+    def _form_at(self, leader: int) -> Form:
+        """Return how this broker stores batches; if it is not known any more, as those that were sent."""
+        broker = self._stream.context.outside.leaders.broker(leader)
+        return self._form if broker is None else broker.form
 
     def _void(self, reason: str) -> bool:
         self._stream.held.forget()

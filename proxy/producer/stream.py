@@ -25,6 +25,7 @@ from ...values import value
 from .. import limits
 from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
+from ..flow.form import Form
 from ..flow.outcome import Acknowledger
 from ..partition_log.log_offsets import Position
 from ..partition_log.log_search import LogSearch
@@ -119,6 +120,13 @@ class Stream:
         self._runner = runner
         self._is_in_doubt = False
         self._awaited_at = _LONG_AGO
+
+    @property
+    def form(self) -> Form | None:
+        """How the leader of the partition stores batches; None: it is not known."""
+        leader = self.context.leader_of(self.topic, self.partition)
+        broker = None if leader is None else self.context.outside.leaders.broker(leader)
+        return None if broker is None else broker.form
 
     @property
     def state(self) -> EntryState:

@@ -19,6 +19,7 @@ from ...state.entry import (
     NO_DATA_GENERATION,
     NO_DIGEST,
     NO_OFFSET,
+    NO_SEQUENCE,
     NOBODY,
     Entry,
     Intent,
@@ -32,6 +33,7 @@ from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
 from ..partition_log.log_offsets import Later, Position, check_quiescence, current_end
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, always, covered
+from ..partition_log.recognised import Joint
 from . import answers
 from .conditional import begin_conditional_partition, bound_of_conditional_partition, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, due_of, is_in_intent
@@ -472,6 +474,9 @@ class Takeover:
         if intent.leader >= 0:
             brokers_to_check.add(intent.leader)
         self._led_at = stream.observers.time.now
+        joints: tuple[Joint, ...] = ()
+        if wanted is None and stream.form is not None and not stream.form.names_producers:
+            joints = self._joints()
         return LogSearch(
             Wanted(
                 *(stream.topic, stream.partition, stream.producer_id, self._checkpoint or bound, wanted),
@@ -479,10 +484,23 @@ class Takeover:
                 contents=contents,
                 # a conditional partition is read to where the log ends now (rule R23)
                 follows_end=stream.is_conditional,
+                joints=joints,
                 wider=None if self._checkpoint is None else bound,
                 is_wanted=always if self._is_stored else self._is_wanted,
             )
         )
+
+    def _joints(self) -> tuple[Joint, ...]:
+        """Return where batches of the producer may meet: where the waiting ones begin and end, and where the entry
+        ends."""
+        found: dict[Joint, None] = {}
+        for batch in self._stream.queue:
+            epoch, base, count = batch.identity.producer_epoch, batch.identity.base_sequence, batch.record_count
+            found |= {(epoch, base): None, (epoch, advance(base, count)): None}
+        entry = self._stream.held.entry
+        if entry is not None and entry.last_sequence != NO_SEQUENCE:
+            found[entry.producer_epoch, entry.next_sequence] = None
+        return tuple(found)
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:
         return renewed(entry, owner, None, leader, self._moved_to)
