@@ -35,6 +35,7 @@ from simulation.allowed import (
 from simulation.log_records import InLog, holds_all, producers_in, records_of, stored_with
 
 from idemproxy.codecs.batch_marker import Identity
+from testkit.virtual.batches import is_batch, parse_batch
 from testkit.virtual.broker import PROXY
 from testkit.virtual.broker_faults import ProduceSeen
 from testkit.virtual.client import VirtualClient
@@ -211,7 +212,8 @@ class Oracle:
     def _judge_sender(self, seen: ProduceSeen) -> None:
         """Every record is sent by who made it: its value begins with his name."""
         for topic, partition, message_set in seen.body.partitions:
-            for message in parse_messages(message_set or b""):
+            data = message_set or b""
+            for message in [parse_batch(data)] if is_batch(data) else parse_messages(data):
                 makers = {(record.value or b"").split(b"/")[0].decode() for record in message.records}
                 if makers != {seen.principal}:
                     self._say((topic, partition), f"{seen.principal!r} sends what {makers} have made")
@@ -227,10 +229,9 @@ class Oracle:
             if self._outstanding.get(where) is seen:
                 del self._outstanding[where]
 
-    @staticmethod
-    def _producers_of(seen: ProduceSeen) -> Iterable[Where]:
+    def _producers_of(self, seen: ProduceSeen) -> Iterable[Where]:
         for topic, partition, message_set in seen.body.partitions:
-            producers = sorted(producers_in(message_set or b""))
+            producers = sorted(producers_in(message_set or b"", self.cluster.network.sent))
             yield from ((seen.peer, producer_id, topic, partition) for producer_id in producers)
 
     # ------------------------------------------------------------------ at the end

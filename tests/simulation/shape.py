@@ -33,9 +33,15 @@ from testkit.virtual.cluster import ClusterSettings
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.network import NetworkSettings
 from testkit.virtual.redis import RedisFaultRates
+from testkit.virtual.releases import RAISED_3_9, RAISED_4_3
 from testkit.virtual.world import WorldSettings
 
 CHAOS_SECONDS = 12.0
+V1, V2 = "v1", "v2"
+"""How the brokers of a world store batches: its form."""
+FORMS = {V1: 0.8, V2: 0.2}
+"""Form -> share of the worlds."""
+RELEASES_OF_V2 = RAISED_3_9, RAISED_4_3
 IDLE_SECONDS = (660.0, 1800.0)
 IDLE_SHARE = 0.05
 """Of worlds that are idle for longer than anybody retries, and become active again."""
@@ -165,6 +171,7 @@ class Shape:
     one."""
     flushes: bool
     """All data in Redis is deleted when the second time of chaos begins."""
+    form: str = V1
 
 
 class _Draw:
@@ -187,9 +194,12 @@ class _Draw:
         return tuple(kind for kind in kinds if self.chance(0.5)) or kinds
 
 
-def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy", as_drawn: bool = False) -> Shape:
+def draw_shape(
+    seed: int, *, batches: int = BATCHES, package: str = "idemproxy", as_drawn: bool = False, form: str | None = None
+) -> Shape:
     """Return the plan of a seed. ``batches``: about how many batches its clients send. ``as_drawn``: the proxies'
-    settings are drawn in every world; else most worlds have the shipped ones, and only the rest is drawn."""
+    settings are drawn in every world; else most worlds have the shipped ones, and only the rest is drawn. ``form``: of
+    its brokers; None: by the seed."""
     is_shipped = not as_drawn and Random(f"{seed}/shipped").random() < SHIPPED_SHARE
     random = Random(f"{seed}/shape")
     draw = _Draw(random)
@@ -260,7 +270,19 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy",
     elif shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
     shape = _with_doubles(seed, _with_append_reservations(seed, shape, forbidden, is_shipped=is_shipped))
-    return _with_turns(seed, _with_journeys(seed, _with_breaks(seed, _with_inventions(seed, shape)), forbidden))
+    shape = _with_turns(seed, _with_journeys(seed, _with_breaks(seed, _with_inventions(seed, shape)), forbidden))
+    return _with_form(seed, shape, form)
+
+
+def _with_form(seed: int, shape: Shape, form: str | None) -> Shape:
+    """Return the world with brokers that store other formats than v1, or as it is."""
+    random = Random(f"{seed}/form")
+    drawn = random.choices(list(FORMS), list(FORMS.values()))[0]
+    release = random.choice(RELEASES_OF_V2)
+    if (form or drawn) == V1:
+        return shape
+    # From 3.0 on no topic has a message format of its own.
+    return replace(shape, settings=replace(shape.settings, release=release, message_format=1), form=form or drawn)
 
 
 def _with_turns(seed: int, shape: Shape) -> Shape:

@@ -399,6 +399,7 @@ class _Session:
             identity = batch.identity
             assert identity is not None
             self._client.producer.note_sent(batch)
+            self._client.network.sent.note(*identity)
             named.append((batch, identity))
             data = wire_bytes.batch_bytes(
                 batch.values,

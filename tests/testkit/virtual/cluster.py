@@ -140,7 +140,7 @@ class VirtualCluster:
         for topic, count in topics.items():
             for partition in range(count):
                 leader = numbers[len(self.partitions) % len(numbers)]
-                self.partitions[topic, partition] = Partition(PartitionLog(), tuple(numbers), leader)
+                self.partitions[topic, partition] = Partition(PartitionLog(sent=network.sent), tuple(numbers), leader)
 
     @property
     def addresses(self) -> list[Address]:

@@ -15,6 +15,7 @@ from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.pass_through_client import PassThroughClient, VirtualIntruder
 from testkit.virtual.proxy import OWN_NAME, VirtualProxy
 from testkit.virtual.redis import BLOCK, NAME, RedisFaultRates, VirtualRedis
+from testkit.virtual.releases import OLD, Release
 from testkit.virtual.thief import VirtualThief
 
 REDIS_ADDRESS = ("redis", 6379)
@@ -60,6 +61,8 @@ class WorldSettings:
     """How fast the wall clocks go by which producer ids get old."""
     has_names: bool = False
     """Client ids are names of producers."""
+    release: Release = OLD
+    """What the brokers are at first."""
     is_conditional: bool = False
     """The topic takes conditional publishes only."""
     late_share: float = 0.0
@@ -82,7 +85,11 @@ class World:
         if settings.has_principals or settings.has_names:  # what is known to Redis alone
             self.redis.server.keeps = NAME if settings.has_names else BLOCK
         self.cluster = VirtualCluster(
-            self.network, {TOPIC: settings.partitions}, broker_count=settings.brokers, settings=settings.cluster
+            self.network,
+            {TOPIC: settings.partitions},
+            broker_count=settings.brokers,
+            settings=settings.cluster,
+            release=settings.release,
         )
         for partition in self.cluster.partitions.values():
             partition.log.message_bytes_max = settings.message_bytes_max
