@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from testkit.virtual.broker_faults import BrokerFaultRates
 from testkit.virtual.client import ClientSettings, VirtualClient
 from testkit.virtual.cluster import ClusterSettings, VirtualCluster
+from testkit.virtual.kafka_bytes import FETCH
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.pass_through_client import PassThroughClient, VirtualIntruder
@@ -127,6 +128,9 @@ class World:
             make_client(self.network, f"client-{number}", addresses, settings.client)
             for number in range(1, settings.clients + 1)
         ]
+        for client in self.clients:
+            if isinstance(client, PassThroughClient):
+                client.fetch_version = max(PassThroughClient.fetch_version, settings.release.ranges[FETCH][0])
         self.thief = (VirtualIntruder if settings.has_pass_through else VirtualThief)(self.network)
         self.zombie = VirtualThief(self.network, "zombie")
         """Where client ids are names: what is left of their earlier instances."""
