@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from testkit.virtual.cluster import Broker, Part, VirtualCluster
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, DENIED = 1, 3, 5, 6, 29
+INVALID_RECORD = 87
 WITHOUT_A_NAME = (kafka.API_VERSIONS, kafka.SASL_HANDSHAKE)
 PRODUCE_KEY_BYTES = b"\x00\x00"
 PROXY = "idemproxy"
@@ -212,6 +213,8 @@ class BrokerConnection:
             watch(seen)
         if cluster.users is not None and not cluster.users[self._principal]:
             return self._answer_parts(request, [(topic, number, DENIED, -1) for topic, number, _ in body.partitions])
+        if self._refuse_empty(request, body):
+            return None
         fault = cluster.choose_fault(seen)
         cluster.faults_done[fault.value] = cluster.faults_done.get(fault.value, 0) + 1
         network.note(f"broker-{self._broker.number}", f"produce {seen.number} {fault.value}")
@@ -280,6 +283,14 @@ class BrokerConnection:
             if random.random() < 0.5:
                 cluster.append(broker, body, None)
             cluster.crash_broker(broker.number)
+
+    def _refuse_empty(self, request: kafka.Request, body: kafka.ProduceBody) -> bool:
+        """From version 3 on there has to be a batch for each partition (ProduceRequest.validateRecords)."""
+        empty = [(topic, number) for topic, number, data in body.partitions if not data]
+        if request.api_version < BATCHES_FROM or not empty:
+            return False
+        self._answer_parts(request, [(topic, number, INVALID_RECORD, -1) for topic, number in empty])
+        return True
 
     def _append(
         self, request: kafka.Request, body: kafka.ProduceBody, *, delay: float = 0.0, correlation_shift: int = 0
