@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from simulation.allowed import Allowed, may_be_untold
 from simulation.oracle import Oracle
-from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, FORMS, LOSE_WRITES, Shape, draw_shape
+from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, FORMS, LOSE_WRITES, Shape, Upgrade, draw_shape
 from simulation.thefts import DENIED, judge_double, judge_inventor, judge_thief, judge_zombie
 from simulation.told import judge_where_they_stopped
 from simulation.troubles import Troubles
@@ -158,11 +159,18 @@ class Chaos:
 
     def _play(self) -> list[str]:
         """Let everything happen; returns who does not get through."""
+        for upgrade in self.shape.upgrades:
+            self.world.network.schedule(upgrade.at, partial(self._upgrade, upgrade))
         problems = self._act(self.shape.batches, 1.0)
         if self.shape.idle_seconds:
             self._idle()
             problems += self._act(max(1, self.shape.batches // 3), SECOND_ACT_SHARE)
         return problems
+
+    def _upgrade(self, upgrade: Upgrade) -> None:
+        self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=upgrade.is_clean)
+        kind = f"broker stores v{upgrade.release.message_format}"
+        self.troubles.done[kind] = self.troubles.done.get(kind, 0) + 1
 
     def _judge(self, problems: list[str]) -> Outcome:
         """Look at all that is left, and at what clients got as answers."""

@@ -33,13 +33,14 @@ from testkit.virtual.cluster import ClusterSettings
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.network import NetworkSettings
 from testkit.virtual.redis import RedisFaultRates
-from testkit.virtual.releases import RAISED_3_9, RAISED_4_3
+from testkit.virtual.releases import RAISED_3_9, RAISED_4_3, UPGRADES, Release
 from testkit.virtual.world import WorldSettings
 
 CHAOS_SECONDS = 12.0
-V1, V2 = "v1", "v2"
-"""How the brokers of a world store batches: its form."""
-FORMS = {V1: 0.8, V2: 0.2}
+V1, V2, UPGRADED, ROLLED_BACK = "v1", "v2", "upgraded", "rolled-back"
+"""How the brokers of a world store batches: its form. The last two: v1 at first, then broker by broker v2, and at last
+v1 again."""
+FORMS = {V1: 0.76, V2: 0.16, UPGRADED: 0.05, ROLLED_BACK: 0.03}
 """Form -> share of the worlds."""
 RELEASES_OF_V2 = RAISED_3_9, RAISED_4_3
 IDLE_SECONDS = (660.0, 1800.0)
@@ -153,6 +154,16 @@ LOSE_WRITES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A broker is restarted as another release, ``at`` seconds after the chaos began."""
+
+    at: float
+    broker: int
+    release: Release
+    is_clean: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """One world's plan."""
 
@@ -172,6 +183,7 @@ class Shape:
     flushes: bool
     """All data in Redis is deleted when the second time of chaos begins."""
     form: str = V1
+    upgrades: tuple[Upgrade, ...] = ()
 
 
 class _Draw:
@@ -278,11 +290,21 @@ def _with_form(seed: int, shape: Shape, form: str | None) -> Shape:
     """Return the world with brokers that store other formats than v1, or as it is."""
     random = Random(f"{seed}/form")
     drawn = random.choices(list(FORMS), list(FORMS.values()))[0]
-    release = random.choice(RELEASES_OF_V2)
-    if (form or drawn) == V1:
+    release, (keeps, raised) = random.choice(RELEASES_OF_V2), random.choice(UPGRADES)
+    form = form or drawn
+    if form == V1:
         return shape
+    upgrades: list[Upgrade] = []
+    if form != V2:
+        release = keeps
+        for number in range(1, shape.settings.brokers + 1):
+            first, last = sorted(random.uniform(0, 0.9 * CHAOS_SECONDS) for _ in range(2))
+            upgrades.append(Upgrade(first, number, raised, random.random() < 0.7))
+            if form == ROLLED_BACK:
+                upgrades.append(Upgrade(last, number, keeps, random.random() < 0.7))
     # From 3.0 on no topic has a message format of its own.
-    return replace(shape, settings=replace(shape.settings, release=release, message_format=1), form=form or drawn)
+    settings = replace(shape.settings, release=release, message_format=1)
+    return replace(shape, settings=settings, form=form, upgrades=tuple(upgrades))
 
 
 def _with_turns(seed: int, shape: Shape) -> Shape:
