@@ -33,8 +33,8 @@ _LIST_OFFSETS_VERSION_MAX = 1
 _FETCH_VERSION_MAX = 4
 _FETCH_ZSTD_VERSION = 10
 """Before it brokers refuse to show batches that are compressed with zstd (KIP-110)."""
-OLD_FETCH_VERSION_MAX = 3
-"""The last version of Fetch in whose answers all messages have format v0 or v1."""
+FIRST_FETCH_OF_BATCHES = 4
+"""The first version of Fetch in whose answers messages may have format v2."""
 _NO_SESSION = -1
 _OFFSET_AND_TIMESTAMP = Struct(">qq")
 _PARTITION_HEAD = Struct(">ihq")

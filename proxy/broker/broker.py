@@ -24,6 +24,7 @@ from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
 from ..admission.turns import in_turns, tell_all
 from ..bridge.asks import (
+    FIRST_FETCH_OF_BATCHES,
     HIGH_WATERMARK_REPLICA_ID,
     EarliestOffset,
     FetchRecords,
@@ -285,6 +286,11 @@ class Broker:
     def why_refused(self) -> str:
         """Return the sentence that says why it is not served; empty when it is, or could never be asked."""
         return "" if self.refusal is None else f"{self.name} cannot be served: {self.refusal.reason}"
+
+    @property
+    def may_hold_batches(self) -> bool:
+        """May its logs have batches of format v2? Not those of a release before 0.11, as far as it is known."""
+        return not self.ranges or self.ranges.get(ApiKey.FETCH, (0, 0))[1] >= FIRST_FETCH_OF_BATCHES
 
     @property
     def why_held(self) -> str:

@@ -2,8 +2,8 @@
 
 A wrapper of format v1 names its producer in its batch marker. A batch of format v2 carries only a fingerprint of its
 identity: so an identity has to be supposed, and is confirmed by the fingerprint. Of a batch that is looked for it is
-known. For a rebuild the log is walked: where a batch of the producer is known to begin or to end, the count in each
-header gives the one batch that may follow, or come before."""
+known. For a rebuild the log is walked in order: where a batch of the producer is known to begin or to end, the count in
+each header gives the one batch that may begin or end there; the next one begins where it ends."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Recogniser:
     """Recognises what a log has of one producer, in log order. ``batches``: those that are looked for. ``joints``:
     where its other batches may meet. A conditional batch is known where it lies in place (rule R23)."""
 
-    __slots__ = ("_is_conditional", "_joints", "_wanted", "producer_id")
+    __slots__ = ("_begins", "_ends", "_expected", "_is_conditional", "_wanted", "producer_id")
 
     def __init__(
         self, producer_id: int, batches: Iterable[BatchIdentity] = (), joints: Iterable[Joint] = ()
@@ -33,7 +33,12 @@ class Recogniser:
         self.producer_id = producer_id
         self._is_conditional = is_conditional(producer_id)
         self._wanted = {_marker(producer_id, batch): batch for batch in batches}
-        self._joints = dict.fromkeys(joints)
+        self._begins = dict.fromkeys(joints)
+        """Where the next batches may begin: one that is found moves its joint to where it ends, so there are never
+        more than at first, however many batches the log has."""
+        self._ends = [joint for joint in self._begins if joint[1]]
+        self._expected: dict[int, dict[int, Joint]] = {}
+        """Count in a header -> marker that a batch of so many records would have -> its epoch and base sequence."""
 
     def is_it(self, logged: LoggedBatch) -> Stored | None:
         """Return the piece that a batch of format v2 is; None: it is none of these."""
@@ -49,13 +54,24 @@ class Recogniser:
             base = sequence_of(logged.first)
             if marker == header_marker_of(Identity(self.producer_id, CONDITIONAL_EPOCH, base, count)):
                 return Stored(CONDITIONAL_EPOCH, base, count, logged.first)
-        for epoch, sequence in self._joints:
-            for base in (sequence, advance(sequence, -count)):
-                if marker == header_marker_of(Identity(self.producer_id, epoch, base, count)):
-                    for joint in ((epoch, base), (epoch, advance(base, count))):
-                        self._joints.setdefault(joint)
-                    return Stored(epoch, base, count, logged.first)
-        return None
+        if not self._begins:
+            return None
+        expected = self._expected.get(count)
+        if expected is None:
+            expected = self._expected[count] = self._markers_of(count)
+        joint = expected.get(marker)
+        if joint is None:
+            return None
+        epoch, base = joint
+        self._begins.pop(joint, None)
+        self._begins[epoch, advance(base, count)] = None
+        self._expected.clear()
+        return Stored(epoch, base, count, logged.first)
+
+    def _markers_of(self, count: int) -> dict[int, Joint]:
+        """Return the markers of all batches of so many records that begin or end at a joint."""
+        bases = [*self._begins, *((epoch, advance(sequence, -count)) for epoch, sequence in self._ends)]
+        return {header_marker_of(Identity(self.producer_id, *base, count)): base for base in bases}
 
     def pieces_of(self, logged: Logged) -> Iterator[Stored]:
         """Yield what a message or batch holds of the producer, with offsets."""

@@ -13,11 +13,12 @@ from ..flow.outcome import Outcome
 
 class AppendTarget(Protocol):
     """What an append sees of a broker. ``takes_batches``: something can be sent to it now. ``form``: how it stores
-    batches."""
+    batches. ``may_hold_batches``: may its logs have batches of format v2, whatever it stores now?"""
 
     id: int
     takes_batches: bool
     form: Form
+    may_hold_batches: bool
 
 
 class Leaders(Protocol):

@@ -129,6 +129,14 @@ class Stream:
         return None if broker is None else broker.form
 
     @property
+    def log_may_hide_producers(self) -> bool:
+        """May the log have batches of format v2, which do not tell whose they are? Also where its leader stores v1 now,
+        unless that is a release without format v2."""
+        leader = self.context.leader_of(self.topic, self.partition)
+        broker = None if leader is None else self.context.outside.leaders.broker(leader)
+        return broker is None or broker.may_hold_batches
+
+    @property
     def state(self) -> EntryState:
         """The state of the entry, as far as it is known here."""
         return self.state_with(self.held.entry)

@@ -19,10 +19,10 @@ from ...state.entry import (
     NO_DATA_GENERATION,
     NO_DIGEST,
     NO_OFFSET,
-    NO_SEQUENCE,
     NOBODY,
     Entry,
     Intent,
+    IntentBatch,
     IntentKind,
     WindowBatch,
 )
@@ -51,6 +51,14 @@ from .rebuild import (
 )
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
+
+
+_LATER_EPOCHS = 3
+"""So many epochs may have begun since the newest one that is known."""
+
+
+def _numbers_of(batch: BatchIdentity | IntentBatch) -> tuple[int, int]:
+    return batch.base_sequence, batch.record_count
 
 
 class Takeover:
@@ -474,9 +482,7 @@ class Takeover:
         if intent.leader >= 0:
             brokers_to_check.add(intent.leader)
         self._led_at = stream.observers.time.now
-        joints: tuple[Joint, ...] = ()
-        if wanted is None and stream.form is not None and not stream.form.names_producers:
-            joints = self._joints()
+        joints = self._joints(intent) if wanted is None and stream.log_may_hide_producers else ()
         return LogSearch(
             Wanted(
                 *(stream.topic, stream.partition, stream.producer_id, self._checkpoint or bound, wanted),
@@ -490,16 +496,19 @@ class Takeover:
             )
         )
 
-    def _joints(self) -> tuple[Joint, ...]:
-        """Return where batches of the producer may meet: where the waiting ones begin and end, and where the entry
-        ends."""
+    def _joints(self, intent: Intent) -> tuple[Joint, ...]:
+        """Return where batches of the producer may meet: where the waiting ones and what was unrecoverable begin and
+        end, where the entry ends, and where these epochs begin, and the next ones. The log is also read for an entry
+        for which nothing waits; a batch that comes later has to be known all the same."""
         found: dict[Joint, None] = {}
-        for batch in self._stream.queue:
-            epoch, base, count = batch.identity.producer_epoch, batch.identity.base_sequence, batch.record_count
-            found |= {(epoch, base): None, (epoch, advance(base, count)): None}
-        entry = self._stream.held.entry
-        if entry is not None and entry.last_sequence != NO_SEQUENCE:
-            found[entry.producer_epoch, entry.next_sequence] = None
+        entry, left = self._stream.held.entry, self._unrecoverable
+        entries = [] if entry is None else [(entry.producer_epoch, entry.next_sequence, 0)]
+        open_ones = [] if left is None else [(left.producer_epoch, *_numbers_of(one)) for one in left.batches]
+        waiting = [(one.identity.producer_epoch, *_numbers_of(one.identity)) for one in self._stream.queue]
+        for epoch, base, count in (*entries, *open_ones, *waiting):
+            found |= {(epoch, base): None, (epoch, advance(base, count)): None, (epoch, 0): None}
+        newest = max((epoch for epoch, _ in found), default=intent.producer_epoch)
+        found |= {(epoch, 0): None for epoch in range(newest + 1, newest + 1 + _LATER_EPOCHS)}
         return tuple(found)
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:
