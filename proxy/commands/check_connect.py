@@ -307,8 +307,6 @@ class _Tried:
         """Return what was found."""
         if not self.broker.is_ready:
             return Finding("problem", self.what, self.reason)
-        if self.broker.is_held:
-            return Finding("problem", self.what, self.broker.why_held)
         if self.broker.remark:
             return Finding("warning", self.what, self.broker.remark)
         if self._mode.is_native and self.broker.id >= 0:

@@ -106,7 +106,7 @@ class LogChunk:
         """The offset after the last message without a batch marker; ``start`` if there is none."""
         self._unpacked_bytes = 0
         self._pieces: dict[int, list[tuple[Stored, Logged]]] = {}
-        self._marked_batches: list[LoggedBatch] = []
+        self.marked_batches: list[LoggedBatch] = []
         """Those of format v2, in order: each may be any producer's."""
 
     @property
@@ -121,7 +121,7 @@ class LogChunk:
     @property
     def _read_count(self) -> int:
         """The work done so far, as a number of records that take as long."""
-        own = (len(self.marked) + len(self._marked_batches)) * _RECORDS_PER_BATCH_MARKER + self._identity_count
+        own = (len(self.marked) + len(self.marked_batches)) * _RECORDS_PER_BATCH_MARKER + self._identity_count
         return self._foreign_count + self._unpacked_bytes // _BYTES_PER_RECORD + own
 
     def read(self, records: memoryview) -> Steps[None]:
@@ -149,7 +149,7 @@ class LogChunk:
         """Nothing of a batch without a producer is looked at: brokers that store format v2 keep markers, so it is none
         of ours."""
         if batch.marker is not None or batch.header.producer_id != NO_PRODUCER_ID:
-            self._marked_batches.append(batch)
+            self.marked_batches.append(batch)
         self._add(batch.first, batch)
 
     def _add(self, first: int, message: Logged) -> None:
@@ -208,7 +208,7 @@ class LogChunk:
         order, each piece with the message that holds it."""
         found = self._pieces.get(recogniser.producer_id, [])
         found = found[bisect_left(found, start, key=_offset_of_message) :]
-        batches = self._marked_batches
+        batches = self.marked_batches
         own = []
         for batch in batches[bisect_left(batches, start, key=_offset) :]:
             piece = recogniser.is_it(batch)
