@@ -27,7 +27,7 @@ from .. import limits
 from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
 from ..bridge.cluster import Cluster, Topic
 from ..broker.broker import Broker
-from ..broker.mode import WAITS, Mode
+from ..broker.mode import NATIVE_LATER, Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence, choose
@@ -129,7 +129,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         elif mode.by_brokers is not None and isinstance(why := _agreed(settings, mode, stored), str):
             findings.append(Finding("problem", "redis", why))
         elif mode.by_brokers is Idempotence.NATIVE and not mode.is_native and mode.wanted is None:
-            findings.append(Finding("problem", "brokers", WAITS))
+            findings.append(Finding("ok", "brokers", NATIVE_LATER))
         if mode.may_be_native and no_entries:
             findings.append(Finding("problem", "redis", no_entries))
         nursery.cancel_scope.cancel()
