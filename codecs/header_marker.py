@@ -2,8 +2,8 @@
 
 A batch without a producer id (-1) may have any producer epoch and base sequence: Kafka 0.11 to 4.3 check neither, and
 keep both through replication, recompression, compaction and recovery (measured on real brokers). So these two fields
-carry a hash of the batch's identity. It is a fingerprint: who has the identity can tell whether a batch may be that one,
-and nobody can read the identity from it. Where it decides something, the records are compared as well.
+carry a hash of the batch's identity. It is a fingerprint: with an identity one can tell whether a batch may be that
+one, and nobody can read the identity from it. Where it decides something, the records are compared as well.
 
 Not kept: by Fetch 0 to 3, which converts down, and on topics of an older ``message.format.version``."""
 

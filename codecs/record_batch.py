@@ -124,7 +124,7 @@ def magic_of(records: Buffer) -> int:
 
 def is_batch(records: Buffer) -> bool:
     """Are records that we have made of format v2?"""
-    return records[MAGIC_AT] == MAGIC
+    return len(records) > MAGIC_AT and records[MAGIC_AT] == MAGIC
 
 
 def parse_single_batch(records: memoryview) -> BatchHeader:

@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 
 from ...codecs.record_batch import is_batch
+from ...reactor import Buffer
 from ..flow.outcome import NotSent
 from .queued_append import QueuedAppend
 from .slow_partitions import ON_TRIAL, USUAL, Place
@@ -138,7 +139,8 @@ class AppendQueue:
         taken: list[QueuedAppend] = []
         more: list[PartitionQueue] = []
         refused: list[tuple[QueuedAppend, str]] = []
-        room, first = bytes_max, b""
+        room = bytes_max
+        first: Buffer = b""
         while ring:
             queue, _ = ring.popitem(last=False)
             if queue.only is not None and queue.again is None:

@@ -183,15 +183,13 @@ class OneCluster:
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
     """One broker at one moment. ``why_refused``: the sentence that says why it is not served; empty when it is, or
-    could never be asked. ``why_held``: why it gets no batch with a producer id though it can be asked; empty when it
-    does."""
+    could never be asked."""
 
     id: int
     address: Address
     version: str
     is_ready: bool
     why_refused: str
-    why_held: str
     produce_connections: ProduceConnectionStatistics
 
 
@@ -279,8 +277,9 @@ class Broker:
     def statistics(self) -> BrokerStatistics:
         """Return its state at this moment."""
         produce_connections = self.pool.statistics()
-        why_not = self.why_refused, self.why_held
-        return BrokerStatistics(self.id, self.address, self.version, self.is_ready, *why_not, produce_connections)
+        return BrokerStatistics(
+            self.id, self.address, self.version, self.is_ready, self.why_refused, produce_connections
+        )
 
     @property
     def why_refused(self) -> str:
@@ -291,11 +290,6 @@ class Broker:
     def may_hold_batches(self) -> bool:
         """May its logs have batches of format v2? Not those of a release before 0.11, as far as it is known."""
         return not self.ranges or self.ranges.get(ApiKey.FETCH, (0, 0))[1] >= FIRST_FETCH_OF_BATCHES
-
-    @property
-    def why_held(self) -> str:
-        """Return why it gets no batch with a producer id though it can be asked; empty when it does."""
-        return ""
 
     def open(self) -> None:
         """Connect, and connect again whenever the connection is lost."""
@@ -500,18 +494,17 @@ class Broker:
         self.serve_or_refuse()
 
     def serve_or_refuse(self) -> None:
-        """Serve it, hold it or refuse it, if it is known what it is and who gives idempotence."""
+        """Serve it or refuse it, if it is known what it is and who gives idempotence."""
         judgement, mode = self.judgement, self._mode
         if judgement is None or mode.chosen is None or self._control is None:
             return
         refusal = judgement.refusal(mode.chosen)
         if self.takes_batches and refusal is None:
             return
-        stores_batches = refusal is not None and refusal.kind is Kind.OTHER_FORMAT
-        if refusal is not None and not stores_batches:
+        if refusal is not None:
             self._refuse(refusal)
             return
-        self.form = Form.MARKED_V2 if stores_batches else Form.WRAPPER_V1
+        self.form = judgement.form
         self.remark = judgement.remark_in(mode.chosen)
         if self.is_ready:
             self._take_batches()

@@ -92,13 +92,12 @@ def native_though_brokers_cannot(cluster: str) -> str:
     )
 
 
-WAITS = (
-    "all brokers store message format v2, and Redis has entries of producers: batches with a producer id wait, with "
-    "retriable errors. Stop these producers: when their entries have expired (producers.expiry_seconds) or are removed "
-    "(idemproxy forget), the brokers give idempotence. Or accept duplicates of what is in flight: "
-    "upstream.allow_duplicates_in_flight, and restart"
+NATIVE_LATER = (
+    "all brokers have producer ids, and Redis has entries of producers: the proxy keeps giving idempotence. Once these "
+    "producers are stopped and their entries have expired (producers.expiry_seconds) or are removed (idemproxy "
+    "forget), the brokers give it"
 )
-"""What is said where a proxy that gives idempotence has no broker any more to which it can append."""
+"""What is said where the mode is going to change."""
 
 NATIVE_NOW = (
     "no producer has an entry any more, and all brokers have producer ids: from now on they give idempotence, requests "

@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import Final, NamedTuple
 
 from ...codecs.batch_marker import DIGEST_BYTES, Identity, digesting_content, parse_batch_marker
-from ...codecs.convert import InnerContents, digesting_inner
+from ...codecs.convert import InnerContents, digesting_inner, digesting_logged
 from ...codecs.errors import WireError
 from ...codecs.header_marker import NO_PRODUCER_ID
 from ...codecs.logged import Logged, LoggedBatch, iterate_logged
@@ -106,7 +106,7 @@ class LogChunk:
         """The offset after the last message without a batch marker; ``start`` if there is none."""
         self._unpacked_bytes = 0
         self._pieces: dict[int, list[tuple[Stored, Logged]]] = {}
-        self._marked_batches: list[LoggedBatch] = []
+        self.marked_batches: list[LoggedBatch] = []
         """Those of format v2, in order: each may be any producer's."""
 
     @property
@@ -121,7 +121,7 @@ class LogChunk:
     @property
     def _read_count(self) -> int:
         """The work done so far, as a number of records that take as long."""
-        own = (len(self.marked) + len(self._marked_batches)) * _RECORDS_PER_BATCH_MARKER + self._identity_count
+        own = (len(self.marked) + len(self.marked_batches)) * _RECORDS_PER_BATCH_MARKER + self._identity_count
         return self._foreign_count + self._unpacked_bytes // _BYTES_PER_RECORD + own
 
     def read(self, records: memoryview) -> Steps[None]:
@@ -145,12 +145,26 @@ class LogChunk:
             self.unreadable = str(error)
         self.held_bytes = len(records) + self._noted_bytes
 
-    def _take_batch(self, batch: LoggedBatch) -> None:
-        """Nothing of a batch without a producer is looked at: brokers that store format v2 keep markers, so it is none
-        of ours."""
+    def _take_batch(self, batch: LoggedBatch) -> Steps[None]:
+        """One without a producer may be a wrapper that a broker has stored in its own format."""
         if batch.marker is not None or batch.header.producer_id != NO_PRODUCER_ID:
-            self._marked_batches.append(batch)
+            self.marked_batches.append(batch)
+            self._add(batch.first, batch)
+            return
+        try:
+            contents = yield from digesting_logged(batch, limits.DECOMPRESSED_BYTES_MAX)
+            for number, (offset, digest) in enumerate(contents, 1):
+                self._contents.add(digest, offset)
+                if not number % STEP_RECORDS:
+                    yield
+            is_gap = batch.header.record_count < batch.record_count
+        except WireError:
+            is_gap = True
+        self._unpacked_bytes += batch.size_bytes
+        if is_gap:
+            self.gaps.append((batch.first, batch.offset + 1))
         self._add(batch.first, batch)
+        self.unmarked_to = self.end
 
     def _add(self, first: int, message: Logged) -> None:
         if first > self.end:
@@ -160,7 +174,7 @@ class LogChunk:
 
     def _take(self, message: Logged) -> Steps[None]:
         if isinstance(message, LoggedBatch):
-            self._take_batch(message)
+            yield from self._take_batch(message)
             return
         marked = marked_of(message)
         if marked is not None:
@@ -208,7 +222,7 @@ class LogChunk:
         order, each piece with the message that holds it."""
         found = self._pieces.get(recogniser.producer_id, [])
         found = found[bisect_left(found, start, key=_offset_of_message) :]
-        batches = self._marked_batches
+        batches = self.marked_batches
         own = []
         for batch in batches[bisect_left(batches, start, key=_offset) :]:
             piece = recogniser.is_it(batch)

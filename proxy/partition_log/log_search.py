@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 
+from ...codecs.batch_marker import Identity
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
+from ...codecs.header_marker import header_marker_of
 from ...codecs.logged import LoggedBatch, anchor_of, iterate_logged
 from ...state.commit import Gathered, Stored
 from ...state.conditional import is_in_place
@@ -129,8 +131,8 @@ class Wanted:
     """Digests of records. One of the same content that lies there without a batch marker may be the wanted one, so
     nothing is proven; each with the batches that begin with it, as far as these are known: one that is found by its
     batch marker is certain, whatever else has the same content."""
-    copies_of: frozenset[tuple[int, int, int]] = frozenset()
-    """Batches of any producers (its id, epoch, base sequence) of which all copies are noted (rule R14)."""
+    copies_of: frozenset[Identity] = frozenset()
+    """Batches of any producers of which all copies are noted (rule R14)."""
     stop_at: int | None = None
     """Where the reading ends at the latest."""
     follows_end: bool = False
@@ -206,7 +208,7 @@ class LogSearch:
         self._later: _Notes | None = None
         """The notes about what comes after that place, once all of it was read; up to ``_read_to``."""
         self._read_to = NO_OFFSET
-        self.copies: dict[tuple[int, int, int], set[int]] = {name: set() for name in wanted.copies_of}
+        self.copies: dict[Identity, set[int]] = {name: set() for name in wanted.copies_of}
         """The offsets at which each of these batches was found."""
         self.bytes_read = 0
         self.chunks_read = 0
@@ -497,12 +499,24 @@ class LogSearch:
             offset = next((one for one in chunk.offsets_of(content) if start <= one < stop), None)
             if offset is not None:
                 notes.unmarked[content] = offset
-        for marked in chunk.marked if self.copies else ():
+        if self.copies:
+            self._note_copies(chunk, start)
+
+    def _note_copies(self, chunk: LogChunk, start: int) -> None:
+        """Of a batch that is stored in parts, each first part is a copy."""
+        begins = {name[:3]: name for name in self.copies}
+        for marked in chunk.marked:
             if marked.message.offset >= start:
                 for producer_id, piece in pieces_in(marked):
-                    name = producer_id, piece.producer_epoch, piece.base_sequence
-                    if name in self.copies:
+                    name = begins.get((producer_id, piece.producer_epoch, piece.base_sequence))
+                    if name is not None:
                         self.copies[name].add(piece.base_offset)
+        markers = {header_marker_of(name): name for name in self.copies}
+        for batch in chunk.marked_batches:
+            if batch.offset >= start and batch.marker is not None:
+                name = markers.get(batch.marker)
+                if name is not None and name.record_count == batch.record_count:
+                    self.copies[name].add(batch.first)
 
     def _ends_in_place(self, chunk: LogChunk, start: int) -> Iterator[int]:
         """Yield where the batches end that lie where they were to be."""

@@ -27,9 +27,7 @@ class Recogniser:
 
     __slots__ = ("_begins", "_ends", "_expected", "_is_conditional", "_wanted", "producer_id")
 
-    def __init__(
-        self, producer_id: int, batches: Iterable[BatchIdentity] = (), joints: Iterable[Joint] = ()
-    ) -> None:
+    def __init__(self, producer_id: int, batches: Iterable[BatchIdentity] = (), joints: Iterable[Joint] = ()) -> None:
         self.producer_id = producer_id
         self._is_conditional = is_conditional(producer_id)
         self._wanted = {_marker(producer_id, batch): batch for batch in batches}

@@ -29,7 +29,7 @@ from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
 from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
-from ..broker.mode import NATIVE_NOW, WAITS, Mode, native_though_brokers_cannot
+from ..broker.mode import NATIVE_LATER, NATIVE_NOW, Mode, native_though_brokers_cannot
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence
@@ -315,7 +315,7 @@ class Server:
             await trio.sleep_forever()
         while True:
             await self._until(lambda: self._mode.by_brokers is Idempotence.NATIVE)
-            self._report(OperatorMessage("warning", WAITS))
+            self._report(OperatorMessage("info", NATIVE_LATER))
             while self._mode.by_brokers is Idempotence.NATIVE:
                 chosen = await self._agreed(over_login, login)
                 if chosen is Idempotence.NATIVE:

@@ -120,7 +120,9 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
         records = 0
         if not carries(message, (piece,), stream.producer_id):
             return await in_steps(partial(has_content, message, base_offset, content), batch.sender)
-        known = Recogniser(stream.producer_id, [BatchIdentity(entry.producer_epoch, stored.base_sequence, stored.record_count)])
+        known = Recogniser(
+            stream.producer_id, [BatchIdentity(entry.producer_epoch, stored.base_sequence, stored.record_count)]
+        )
         own = [one for one in known.pieces_of(message) if one.base_offset == base_offset]
         records = sum(one.record_count for one in own)
         return True
@@ -347,13 +349,10 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
         chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, piece.base_offset))
         message = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
         if isinstance(message, LoggedBatch):
-            if not carries(message, (piece,), stream.producer_id):
-                return Later("what was found in the log cannot be read again")
-            steps = partial(digesting_whole, message.records, message.header, limits.UNPACKED_BYTES_MAX)
-            try:
-                known = await in_steps(steps, batch.sender)
-            except WireError as error:
-                return Unreadable(f"the stored batch at offset {piece.base_offset} cannot be read: {error}")
+            found = await digest_at(stream, piece)
+            if isinstance(found, Later) or found == NO_DIGEST:
+                return found if isinstance(found, Later) else True
+            known = found
             continue
         marked = None if message is None else marked_of(message)
         if marked is None or not carries(marked.message, (piece,), stream.producer_id):
@@ -364,6 +363,25 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
         except WireError as error:
             return Unreadable(f"the stored message at offset {piece.base_offset} cannot be read: {error}")
     return known == await digest_of(batch, count)
+
+
+async def digest_at(stream: Stream, piece: Stored) -> bytes | Later:
+    """Return the digest of a batch that was found in the log just now; ``NO_DIGEST``: compaction has taken some of its
+    records."""
+    leader = await Leader(stream.topic, stream.partition)
+    if leader is None:
+        return Later("no leader is known")
+    chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, piece.base_offset))
+    logged = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
+    if not isinstance(logged, LoggedBatch) or not carries(logged, (piece,), stream.producer_id):
+        return Later("what was found in the log cannot be read again")
+    if logged.header.record_count < logged.record_count:
+        return NO_DIGEST
+    steps = partial(digesting_whole, logged.records, logged.header, limits.UNPACKED_BYTES_MAX)
+    try:
+        return await in_steps(steps, stream.topic)
+    except WireError as error:
+        return Unreadable(f"the stored batch at offset {piece.base_offset} cannot be read: {error}")
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:

@@ -20,6 +20,7 @@ from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_DIGEST, NO_OFFSET, NO_TIME,
 from .. import limits
 from ..events import AppendAfterDeadline, AppendSentAgain, NoRoomForBatchMarker
 from ..flow.effects import Leader, Wait, in_steps
+from ..flow.form import Form
 from ..flow.outcome import (
     CONTENT_ERRORS,
     ROUTING_ERRORS,
@@ -31,15 +32,15 @@ from ..flow.outcome import (
     Refused,
     ended,
 )
-from ..flow.form import Form
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_chunk import carries
-from ..partition_log.log_offsets import Later, Position, look_at
+from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, covered, is_covered
 from . import answers
 from .append import Prepared, Trouble, prepared
 from .batch import Answer
 from .conditional import tell_displaced
+from .duplicates import digest_at
 from .grouping import (
     compressing_harder,
     halving,
@@ -276,9 +277,11 @@ class Recovery:
         assert isinstance(outcome, InDoubt)
         stream = self._stream
         if outcome.is_late:  # R14: another proxy may have appended them meanwhile
-            names = self._names
-            self._observers.report(AppendAfterDeadline(stream.producer_id, *names, stream.topic, stream.partition))
-            stream.schedule_audit(self._bound, *names)
+            epoch, sequences = self._sent[0].producer_epoch, tuple(one.base_sequence for one in self._sent)
+            self._observers.report(
+                AppendAfterDeadline(stream.producer_id, epoch, sequences, stream.topic, stream.partition)
+            )
+            stream.schedule_audit(self._bound, self._batches)
         if self._lease_epoch != self._instance.lease_epoch:
             return self._void(outcome.reason)
         whole = self._whole
@@ -301,9 +304,18 @@ class Recovery:
         """It is known what the log has of what was sent. Of a group that may be the first batches only, from an earlier
         try: these are answered, and the others are due again."""
         stored = covered(result.pieces, whole)
+        if stored and self._form is Form.MARKED_V2:
+            digest = self._group[0].digest
+            found = await digest_at(self._stream, stored[0])  # its marker is a fingerprint of 48 bits only
+            if isinstance(found, Unreadable) or (found != digest and NO_DIGEST not in (found, digest)):
+                return self._give_up("what has its batch marker in the log is another batch, or cannot be read")
+            if isinstance(found, Later):
+                self._leave()
+                self._answer_all(answers.in_doubt(found.reason), "in_doubt")
+                return False
         self._is_clean = False
         if not is_covered(stored, whole):
-            self._stream.schedule_audit(self._bound, *self._names)  # R14
+            self._stream.schedule_audit(self._bound, self._batches)  # R14
         elif self._pieces:
             self._pieces.popleft()
         if stored:
@@ -331,9 +343,9 @@ class Recovery:
         return BatchIdentity(first.producer_epoch, first.base_sequence, records)
 
     @property
-    def _names(self) -> tuple[int, tuple[int, ...]]:
-        """The epoch and the base sequences in its batch marker, by which an audit finds it (rule R14)."""
-        return self._sent[0].producer_epoch, tuple(identity.base_sequence for identity in self._sent)
+    def _batches(self) -> list[BatchIdentity]:
+        """What was sent, as an audit looks for it (rule R14)."""
+        return [BatchIdentity(*identity[1:]) for identity in self._sent]
 
     def _new_search(self, broker_id: int, whole: BatchIdentity) -> LogSearch:
         entry = self._stream.held.entry

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
+from ...codecs.batch_marker import Identity
 from ...reactor import Buffer
 from ...state.commit import Stored
 from ...state.conditional import is_conditional
@@ -479,10 +480,10 @@ class Stream:
             flow, None, lambda error: self.observers.report(InternalError(f"aside for {self.topic}", error))
         )
 
-    def schedule_audit(self, bound: Position, producer_epoch: int, sequences: Iterable[int]) -> None:
+    def schedule_audit(self, bound: Position, batches: Iterable[BatchIdentity]) -> None:
         """Have these batches looked for again later (rule R14): the log did not have them, and they are sent again or
         dropped."""
-        names = {(self.producer_id, producer_epoch, sequence) for sequence in sequences}
+        names = {Identity(self.producer_id, one.producer_epoch, one.base_sequence, one.record_count) for one in batches}
         flow = self.context.duplicate_audit.looking_for((self.topic, self.partition), bound, names)
         if flow is not None:
             self.work_aside(flow)

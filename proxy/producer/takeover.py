@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...state.commit import ambiguous, committed, fresh, released, renewed, unrecoverable, with_takeover
 from ...state.conditional import unsure
-from ...state.decide import BatchIdentity, Duplicate, decide
+from ...state.decide import BatchIdentity, Duplicate, decide, rest_of
 from ...state.entry import (
     NO_ANCHOR,
     NO_CONTENT,
@@ -272,9 +272,10 @@ class Takeover:
                 offset = offset_of(stored, batch.base_sequence)
                 window.append(WindowBatch(batch.base_sequence, found, offset, digest=digest))
             if found < batch.record_count:
-                dropped.append(advance(batch.base_sequence, found))
+                whole = BatchIdentity(intent.producer_epoch, batch.base_sequence, batch.record_count)
+                dropped.append(rest_of(whole, found))
         if dropped:
-            stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, dropped)
+            stream.schedule_audit(self._bound_of(intent), dropped)
         done = committed(entry, window, result.end_offset, result.anchor) if window else released(entry)
         if await stream.write(done) and stream.is_conditional:
             say_fenced(stream, done)
@@ -436,7 +437,7 @@ class Takeover:
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))
         if missing is not None:
             bound = Position(self._searched_to, NO_ANCHOR)
-            self._stream.schedule_audit(bound, missing.producer_epoch, [missing.base_sequence])
+            self._stream.schedule_audit(bound, [missing])
 
     # ------------------------------------------------------------------ searching
     async def _search(self, intent: Intent, contents: Mapping[bytes, tuple[BatchIdentity, ...]]) -> Resolution:

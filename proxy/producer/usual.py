@@ -92,12 +92,7 @@ class UsualCase:
         """Prepare a group: this batch, and what follows it in the queue. None: something is unusual, see ``why``, and
         nothing has happened."""
         stream = self._stream
-        entry, reservation, instance, broker = (
-            stream.held.packed,
-            stream.held.append_reservation,
-            stream.instance,
-            self._broker,
-        )
+        entry, reservation, broker = stream.held.packed, stream.held.append_reservation, self._broker
         if broker is None or not broker.takes_batches or stream.context.outside.leaders.cluster is not self._cluster:
             broker = self._leader()
         self.why = why = self._why_not(first, entry, broker)
