@@ -12,6 +12,7 @@ from enum import Enum
 
 from simulation.log_records import InLog, identities_of
 
+from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import CONTENT_CODES, FINAL_CODES
 from testkit.virtual.cluster import Partition
 from testkit.virtual.log import MESSAGE_BYTES_MAX
@@ -93,15 +94,26 @@ def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
 
 def may_be_untold(partition: Partition) -> bool:
     """Has anything happened to the log after which its records no longer tell what was appended?"""
-    return bool(partition.met) or not keeps_batch_markers(partition)
+    harmless = {"compression changed"} if stores_batches(partition) else set()
+    return bool(partition.met - harmless) or not keeps_batch_markers(partition)
 
 
 def keeps_batch_markers(partition: Partition) -> bool:
     """Does every record that was ever appended there say whose it is?"""
     log = partition.log
     is_marked = all(identities_of(one.message) for one in (*log.history, *log.truncated, *log.lost))
+    if stores_batches(partition):
+        return is_marked
     is_kept = log.compression is None and log.message_format != 0 and "compression changed" not in partition.met
     return is_kept and is_marked
+
+
+def stores_batches(partition: Partition) -> bool:
+    """Is all that was ever appended there of format v2? A broker that packs such a batch again keeps its batch
+    marker."""
+    log = partition.log
+    appended = (*log.history, *log.truncated, *log.lost)
+    return bool(appended) and all(one.message.magic == MAGIC for one in appended)
 
 
 def is_forgotten(partition: Partition, told: Identity, mine: Sequence[Batch]) -> bool:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from idemproxy.codecs.batch_marker import Identity, parse_batch_marker
 from idemproxy.codecs.message_set import iterate_shallow
-from testkit.virtual.batches import identity_in, is_batch
+from testkit.virtual.batches import MAGIC, identity_in, is_batch
 from testkit.virtual.header_markers import SentIdentities
 from testkit.virtual.log import Message, Stored
 from testkit.virtual.producer import SEQUENCE_LIMIT, Batch
@@ -68,7 +68,7 @@ def records_of(
         identities = identities_of(stored.message)
         inner = stored.message.records
         is_sure = True
-        if not identities and len(inner) == 1:
+        if not identities and len(inner) == 1 and stored.message.magic != MAGIC:
             names = sent_as(inner[0].value or b"")
             identities, is_sure = tuple(names[-1:]), len(names) == 1
         if sum(identity.record_count for identity in identities) != len(inner):
