@@ -25,6 +25,7 @@ from ...state.store import NO_VERSION, StoreAway
 from .. import limits
 from ..events import GroupPrepared, InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
+from ..flow.form import Form
 from ..flow.outcome import NotSent
 from ..partition_log.log_offsets import Later, Position
 from . import answers
@@ -386,6 +387,9 @@ class Sequencer:
             return None
         if leader is None or broker is None:
             stream.dismiss(first, answers.no_leader(), "no_leader")
+            return None
+        if first.stored_records and broker.form is Form.MARKED_V2:
+            stream.dismiss(first, answers.rest_is_left(first.stored_records), "refused")
             return None
         group, form = gather(first, stream.queue, broker.form), broker.form
         if stream.is_conditional:
