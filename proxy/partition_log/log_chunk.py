@@ -223,11 +223,16 @@ class LogChunk:
         found = self._pieces.get(recogniser.producer_id, [])
         found = found[bisect_left(found, start, key=_offset_of_message) :]
         batches = self.marked_batches
-        own = []
+        own, named = [], 0
         for batch in batches[bisect_left(batches, start, key=_offset) :]:
+            while named < len(found) and found[named][1].offset < batch.offset:
+                recogniser.passes(found[named][0])
+                named += 1
             piece = recogniser.is_it(batch)
             if piece is not None:
                 own.append((piece, batch))
+        for piece, _ in found[named:]:
+            recogniser.passes(piece)
         return sorted((*found, *own), key=_offset_of_message) if own else found
 
     def offsets_of(self, content: bytes) -> Iterator[int]:

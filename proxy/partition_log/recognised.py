@@ -61,10 +61,17 @@ class Recogniser:
         if joint is None:
             return None
         epoch, base = joint
-        self._begins.pop(joint, None)
+        self._moves(epoch, base, count)
+        return Stored(epoch, base, count, logged.first)
+
+    def passes(self, piece: Stored) -> None:
+        """Take note of a piece that a wrapper of format v1 names: a batch of v2 may follow it."""
+        self._moves(piece.producer_epoch, piece.base_sequence, piece.record_count)
+
+    def _moves(self, epoch: int, base: int, count: int) -> None:
+        self._begins.pop((epoch, base), None)
         self._begins[epoch, advance(base, count)] = None
         self._expected.clear()
-        return Stored(epoch, base, count, logged.first)
 
     def _markers_of(self, count: int) -> dict[int, Joint]:
         """Return the markers of all batches of so many records that begin or end at a joint."""

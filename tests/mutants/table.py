@@ -192,7 +192,7 @@ BY_HAND = (
         "R10: in a log of format v2 the batch that follows one that was found is known, too",
         "unit/partition_log/test_recognised.py"
         "::test_batches_are_known_one_after_the_other_from_where_the_first_one_begins",
-        Patch("proxy.partition_log.recognised", "Recogniser.is_it", "advance(base, count)", "base"),
+        Patch("proxy.partition_log.recognised", "Recogniser._moves", "advance(base, count)", "base"),
     ),
     mutant(
         "commit_overwrites",
