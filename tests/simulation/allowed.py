@@ -81,6 +81,10 @@ class Allowed(Enum):
         "success for other records under the numbers of one of the last five batches, of which no digest is stored, as "
         "the entry was made of the batch markers in the log: a broker, which knows numbers alone, always answers so"
     )
+    REST_IS_LEFT = (
+        "87 for a batch of which the first part is stored in format v1, in which its broker takes no more at once, and "
+        "whose leader stores v2 since then: there a batch is appended as a whole"
+    )
     OLD_EPOCH = "47 for what was still under way when its producer itself began a newer epoch"
 
 
@@ -106,6 +110,16 @@ def keeps_batch_markers(partition: Partition) -> bool:
         return is_marked
     is_kept = log.compression is None and log.message_format != 0 and "compression changed" not in partition.met
     return is_kept and is_marked
+
+
+def is_rest_left(partition: Partition, batch: Batch) -> bool:
+    """Is the beginning of the batch in the log, in format v1, and not its end? And has a leader stored v2 since?"""
+    log = partition.log
+    appended = (*log.history, *log.truncated, *log.lost)
+    holding = [one for one in appended if any(record.value in batch.values for record in one.message.records)]
+    stored = {record.value for one in holding for record in one.message.records}
+    is_part = batch.values[0] in stored and batch.values[-1] not in stored
+    return is_part and all(one.message.magic != MAGIC for one in holding)
 
 
 def stores_batches(partition: Partition) -> bool:

@@ -168,6 +168,7 @@ class Chaos:
         return problems
 
     def _upgrade(self, upgrade: Upgrade) -> None:
+        self.oracle.stores_both = True
         self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=upgrade.is_clean)
         kind = f"broker stores v{upgrade.release.message_format}"
         self.troubles.done[kind] = self.troubles.done.get(kind, 0) + 1

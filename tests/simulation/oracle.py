@@ -22,6 +22,7 @@ from simulation.allowed import (
     has_newer_epoch,
     is_forgotten,
     is_gap_of_failures,
+    is_rest_left,
     keeps_batch_markers,
     may_be_refused,
     may_be_unmarked,
@@ -84,6 +85,8 @@ class Oracle:
         self._state_was_lost = False
         self._ids_get_old = ids_get_old
         self._has_names = has_names
+        self.stores_both = False
+        """Has a broker stored another format than before?"""
         self._expiry_seconds = expiry_seconds
         self._outstanding: dict[Where, ProduceSeen] = {}
         self._lost_values: dict[TopicPartition, tuple[int, set[bytes]]] = {}
@@ -429,6 +432,8 @@ class Oracle:
             self.allowed[Allowed.REFUSED] += 1
         elif code == CANNOT_BE_TOLD and may_be_untold(self.cluster.partitions[partition]):
             self.allowed[Allowed.CANNOT_BE_TOLD] += 1
+        elif code == CANNOT_BE_TOLD and self.stores_both and is_rest_left(self.cluster.partitions[partition], batch):
+            self.allowed[Allowed.REST_IS_LEFT] += 1
         elif code == FENCED and self._has_names and client.ids_given_up:
             self.allowed[Allowed.FENCED_BY_ITSELF] += 1
         elif code == FENCED and self._has_names and self._raised_its_epoch(client, batch.sent_as[-1]):

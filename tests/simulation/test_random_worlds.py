@@ -45,6 +45,7 @@ RARELY_NEEDED = {
     Allowed.OLDER_THAN_THE_LOG,
     Allowed.OVERTAKEN,
     Allowed.OWN_COPY,
+    Allowed.REST_IS_LEFT,
 }
 """A thousand worlds may do without."""
 SEEDS_OF_FAULTS = (
