@@ -205,8 +205,8 @@ def rest_is_left(records: int) -> Answer:
     is appended as a whole: with all of it those first records would be there twice."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
-        message=f"the first {records} records are in the log; the rest cannot be appended, as the partition's leader has "
-        "changed to message format v2 meanwhile, in which batches are not cut",
+        message=f"the first {records} records are in the log; the rest cannot be appended, as the partition's leader "
+        "stores message format v2 now, in which batches are not cut",
     )
 
 

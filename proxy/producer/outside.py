@@ -18,7 +18,9 @@ class AppendTarget(Protocol):
     id: int
     takes_batches: bool
     form: Form
-    may_hold_batches: bool
+
+    @property
+    def may_hold_batches(self) -> bool: ...
 
 
 class Leaders(Protocol):

@@ -52,7 +52,6 @@ from .rebuild import (
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
 
-
 _LATER_EPOCHS = 3
 """So many epochs may have begun since the newest one that is known."""
 

@@ -203,9 +203,10 @@ def main() -> None:
         outcome, story = play(given.seed, given.form)
         print("\n".join([outcome.explain(), story]) if outcome.problems else f"seed {given.seed}: no problem")
         sys.exit(1 if outcome.problems else 0)
+    play_one = partial(_play_many, form=given.form)
     with multiprocessing.Pool(given.jobs) as pool:
         seeds = range(given.seed, given.seed + given.count)
-        for number, outcome in enumerate(pool.imap_unordered(partial(_play_many, form=given.form), seeds, chunksize=10), 1):
+        for number, outcome in enumerate(pool.imap_unordered(play_one, seeds, chunksize=10), 1):
             told += outcome.told
             if outcome.problems:
                 failed += 1

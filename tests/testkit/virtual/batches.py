@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from crc32c import crc32c
 
 from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.primitives import read_varlong
 from idemproxy.codecs.record_batch import (
     BatchHeader,
     Record,
@@ -19,7 +20,6 @@ from idemproxy.codecs.record_batch import (
     iterate_records,
     parse_single_batch,
     payload_of,
-    read_varlong,
     verify_crc,
 )
 from testkit.virtual.messages import CORRUPT, DECOMPRESSED_BYTES_MAX, Message, Refusal, at_offset, repacked

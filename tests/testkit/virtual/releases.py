@@ -1,7 +1,8 @@
 """What a virtual broker is: a Kafka release, which APIs it has, and which message format it stores by its settings.
 
 Only data, and what a broker of Kafka ≥ 0.11 answers of itself (DescribeConfigs, DescribeProducers, InitProducerId).
-Sources: the ranges that real brokers of 2.8.2, 3.9.1 and 4.3.1 advertise, cut to the APIs of these worlds; KIP-664, KIP-724.
+Sources: the ranges that real brokers of 2.8.2, 3.9.1 and 4.3.1 advertise, cut to the APIs of these worlds; KIP-664,
+KIP-724.
 """
 
 from __future__ import annotations
