@@ -29,6 +29,7 @@ from testkit.virtual.broker_faults import (
     BrokerFaultRates,
 )
 from testkit.virtual.client import ClientSettings
+from testkit.virtual.client_bytes import ZSTD
 from testkit.virtual.cluster import ClusterSettings
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.network import NetworkSettings
@@ -42,6 +43,8 @@ V1, V2, UPGRADED, ROLLED_BACK = "v1", "v2", "upgraded", "rolled-back"
 v1 again."""
 FORMS = {V1: 0.76, V2: 0.16, UPGRADED: 0.05, ROLLED_BACK: 0.03}
 """Form -> share of the worlds."""
+ZSTD_SHARE = 0.2
+"""Of the worlds with brokers of format v2 whose clients use it."""
 RELEASES_OF_V2 = RAISED_3_9, RAISED_4_3
 IDLE_SECONDS = (660.0, 1800.0)
 IDLE_SHARE = 0.05
@@ -304,6 +307,8 @@ def _with_form(seed: int, shape: Shape, form: str | None) -> Shape:
                 upgrades.append(Upgrade(last, number, keeps, random.random() < 0.7))
     # From 3.0 on no topic has a message format of its own.
     settings = replace(shape.settings, release=release, message_format=1)
+    if random.random() < ZSTD_SHARE:
+        settings = replace(settings, client=replace(settings.client, codec=ZSTD))
     return replace(shape, settings=settings, form=form, upgrades=tuple(upgrades))
 
 

@@ -43,6 +43,21 @@ def identity_in(data: bytes) -> tuple[int, int, int, int]:
     return producer_id, producer_epoch, base_sequence, count
 
 
+def codec_in(data: bytes) -> int:
+    """With what the records of one batch are packed."""
+    return int.from_bytes(data[21:23], "big") & _CODEC_BITS
+
+
+def codecs_in(data: bytes) -> set[int]:
+    """With what the whole batches of format v2 in it are packed."""
+    found, start = set(), 0
+    while len(data) - start >= _HEADER.size:
+        if is_batch(data[start : start + _HEADER.size]):
+            found.add(codec_in(data[start : start + _HEADER.size]))
+        start += _SIZE_FROM + int.from_bytes(data[start + 8 : start + 12], "big")
+    return found
+
+
 def parse_batch(data: bytes) -> Message:
     """The one batch of a produce request: its records are the inner messages. Raises Refusal (2)."""
     try:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from idemproxy.reactor import Wire
 from testkit.virtual import kafka_bytes as kafka
-from testkit.virtual.batches import is_batch
+from testkit.virtual.batches import codec_in, codecs_in, is_batch
 from testkit.virtual.broker_faults import CODES_AFTER_APPEND, BrokerFault, ProduceSeen
 from testkit.virtual.connection import Connection
 from testkit.virtual.releases import (
@@ -26,13 +26,15 @@ if TYPE_CHECKING:
     from testkit.virtual.cluster import Broker, Part, VirtualCluster
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, DENIED = 1, 3, 5, 6, 29
-INVALID_RECORD = 87
+UNSUPPORTED_COMPRESSION, INVALID_RECORD = 76, 87
 WITHOUT_A_NAME = (kafka.API_VERSIONS, kafka.SASL_HANDSHAKE)
 PRODUCE_KEY_BYTES = b"\x00\x00"
 PROXY = "idemproxy"
 """The client id under which proxies produce. Another one is a client's own, whose bytes a proxy passes on."""
 FIRST_OWN_PRODUCER_ID = 1000
-FIRST_FETCH_OF_BATCHES = 4
+FIRST_FETCH_OF_BATCHES, FIRST_FETCH_OF_ZSTD = 4, 10
+ZSTD, ZSTD_FROM = 4, 7
+"""A codec, and the first version of Produce in which it may be used."""
 BATCHES_FROM = 3
 """The first version of Produce that carries format v2, and nothing else."""
 LOOK_SECONDS = 0.05
@@ -213,7 +215,7 @@ class BrokerConnection:
             watch(seen)
         if cluster.users is not None and not cluster.users[self._principal]:
             return self._answer_parts(request, [(topic, number, DENIED, -1) for topic, number, _ in body.partitions])
-        if self._refuse_empty(request, body):
+        if self._refuse_empty(request, body) or self._refuse_zstd(request, body):
             return None
         fault = cluster.choose_fault(seen)
         cluster.faults_done[fault.value] = cluster.faults_done.get(fault.value, 0) + 1
@@ -290,6 +292,14 @@ class BrokerConnection:
         if request.api_version < BATCHES_FROM or not empty:
             return False
         self._answer_parts(request, [(topic, number, INVALID_RECORD, -1) for topic, number in empty])
+        return True
+
+    def _refuse_zstd(self, request: kafka.Request, body: kafka.ProduceBody) -> bool:
+        """Before version 7 nothing may be packed with it (KIP-110)."""
+        packed = [row[:2] for row in body.partitions if row[2] and is_batch(row[2]) and codec_in(row[2]) == ZSTD]
+        if request.api_version >= ZSTD_FROM or not packed:
+            return False
+        self._answer_parts(request, [(topic, number, UNSUPPORTED_COMPRESSION, -1) for topic, number in packed])
         return True
 
     def _append(
@@ -428,6 +438,9 @@ class BrokerConnection:
             data = log.read(
                 offset, min(room, bytes_max), whole_first=whole, up_to=log.high_watermark, converts_down=old
             )
+            if request.api_version < FIRST_FETCH_OF_ZSTD and ZSTD in codecs_in(data):
+                rows.append((topic, number, UNSUPPORTED_COMPRESSION, log.high_watermark, b""))
+                continue
             if request.api_version >= 3 and len(data) < 12 + int.from_bytes(data[8:12], "big"):
                 data = b""  # KIP-74: not even one message is whole
             room -= len(data)

@@ -162,6 +162,10 @@ class _PassThroughSession(_Session):
         else:
             super().connected(wire)
 
+    def _is_misled(self, answer: bytes) -> bool:
+        codes = [code for code, _ in parse_produce(answer, self._client.settings.produce_version).values()]
+        return NOT_LEADER in codes
+
     def _answer(self, frame: bytes) -> None:
         if self._is_over:  # it went elsewhere at the answer before
             return
@@ -174,7 +178,7 @@ class _PassThroughSession(_Session):
         is_produce = bool(self.waiting[first].batches)
         super()._answer(frame)
         is_in_use = self.connection is self._client.connection
-        if is_produce and is_in_use and any(code == NOT_LEADER for code, _ in parse_produce(frame[4:]).values()):
+        if is_produce and is_in_use and self._is_misled(frame[4:]):
             self._client.move()
 
 
