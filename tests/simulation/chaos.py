@@ -168,6 +168,9 @@ class Chaos:
         return problems
 
     def _upgrade(self, upgrade: Upgrade) -> None:
+        if not self.world.cluster.brokers[upgrade.broker].is_up:  # nobody upgrades what has just died
+            self.world.network.schedule(STEP_SECONDS, partial(self._upgrade, upgrade))
+            return
         self.oracle.stores_both = True
         self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=upgrade.is_clean)
         kind = f"broker stores v{upgrade.release.message_format}"

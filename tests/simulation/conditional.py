@@ -119,6 +119,9 @@ class ConditionalPartition:
             network.run(min(STEP_SECONDS, until - network.now))
 
     def _upgrade(self, upgrade: Upgrade) -> None:
+        if not self.world.cluster.brokers[upgrade.broker].is_up:
+            self.world.network.schedule(STEP_SECONDS, partial(self._upgrade, upgrade))
+            return
         self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=upgrade.is_clean)
 
     def _write_past(self) -> None:
