@@ -68,9 +68,14 @@ def wrapping(
 
 def marking(identity: Identity, batch: memoryview, header: BatchHeader, count: Count) -> Wrapper:
     """Return a client's batch as it is appended where the leader stores format v2."""
-    held = Held(count, len(batch))
     anchor = anchor_of_header_marker(header_marker_of(identity), identity.record_count)
-    made = marked_batch(batch, identity)
-    return Wrapper(
-        *((identity,), made, anchor, NO_CONTENT, header.max_timestamp, Codec.NONE, False, held), form=Form.MARKED_V2
-    )
+    return marked_wrapper(identity, marked_batch(batch, identity), anchor, header, count)
+
+
+def marked_wrapper(
+    identity: Identity, marked: bytes | bytearray, anchor: bytes, header: BatchHeader, count: Count
+) -> Wrapper:
+    """Return a batch that has its batch marker in its header. ``header``: of the client's."""
+    held = Held(count, len(marked))
+    what = (identity,), marked, anchor, NO_CONTENT, header.max_timestamp, Codec.NONE, False, held
+    return Wrapper(*what, form=Form.MARKED_V2)
