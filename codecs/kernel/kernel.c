@@ -994,7 +994,7 @@ static void blake_of(const char *person, const uint8_t *data, size_t bytes, uint
 }
 
 /* mark_batch(batch): a whole, uncompressed batch of format v2 with the marker of its identity in the place of its producer
-   (header_marker.py), its anchor, and the digest of its records */
+   (header_marker.py), its anchor, the digest of its first record's content, and the digest of its records */
 static PyObject *mark_batch(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Py_buffer batch;
     PyObject *marked = NULL, *result = NULL;
@@ -1004,11 +1004,13 @@ static PyObject *mark_batch(PyObject *module, PyObject *const *args, Py_ssize_t 
     const uint8_t *start = batch.buf, *at = start + BATCH_OVERHEAD_BYTES, *end = start + batch.len;
     if (batch.len < BATCH_OVERHEAD_BYTES || batch.len > OUTPUT_BYTES_MAX || start[ATTRIBUTES_AT + 1] & CODEC_MASK) goto none;
     int64_t records = big32(start + RECORD_COUNT_AT);
+    uint8_t content[DIGEST_BYTES] = {0};
     struct digest s;
     s.crc[0] = s.crc[1] = 0, s.used = 0, s.block[0] = 0;
     for (int64_t i = 0; i < records; i++) {
         struct record record;
         if (!read_fields(&at, end, i, &record)) goto none;
+        if (!i) content_digest(record.key, record.key_bytes, record.value, record.value_bytes, content);
         digest_field(&s, record.key, record.key_bytes);
         digest_field(&s, record.value, record.value_bytes);
     }
@@ -1028,13 +1030,14 @@ static PyObject *mark_batch(PyObject *module, PyObject *const *args, Py_ssize_t 
     memset(out + PRODUCER_ID_AT, 0xff, 8);
     memcpy(out + PRODUCER_ID_AT + 8, marker, HEADER_MARKER_BYTES);
     put32(out + BATCH_CRC_AT, checksum(&crc32_castagnoli, 0, out + ATTRIBUTES_AT, (size_t)(batch.len - ATTRIBUTES_AT)));
-    if (!(result = PyTuple_New(3))) {
+    if (!(result = PyTuple_New(4))) {
         Py_DecRef(marked);
         goto done;
     }
     PyTuple_SetItem(result, 0, marked);
     PyTuple_SetItem(result, 1, PyBytes_FromStringAndSize((const char *)anchor, DIGEST_BYTES));
-    PyTuple_SetItem(result, 2, PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES));
+    PyTuple_SetItem(result, 2, PyBytes_FromStringAndSize((const char *)content, DIGEST_BYTES));
+    PyTuple_SetItem(result, 3, PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES));
     goto done;
 none:
     result = none();

@@ -7,7 +7,9 @@ header gives the one batch that may follow, or come before."""
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from ...codecs.batch_marker import Identity, parse_batch_marker
 from ...codecs.header_marker import header_marker_of
@@ -19,19 +21,22 @@ from ...state.sequence import advance
 
 Joint = tuple[int, int]
 """An epoch, and a sequence at which a batch of it may begin, and the one before it may end."""
+_AHEAD_MAX: Final = 8
+"""Ends of batches that were found last, at which the next ones may begin: a broker may have lost some of them again."""
 
 
 class Recogniser:
     """Recognises what a log has of one producer, in log order. ``batches``: those that are looked for. ``joints``:
     where its other batches may meet. A conditional batch is known where it lies in place (rule R23)."""
 
-    __slots__ = ("_is_conditional", "_joints", "_wanted", "producer_id")
+    __slots__ = ("_ahead", "_is_conditional", "_joints", "_wanted", "producer_id")
 
     def __init__(self, producer_id: int, batches: Iterable[BatchIdentity] = (), joints: Iterable[Joint] = ()) -> None:
         self.producer_id = producer_id
         self._is_conditional = is_conditional(producer_id)
         self._wanted = {_marker(producer_id, batch): batch for batch in batches}
-        self._joints = dict.fromkeys(joints)
+        self._joints = tuple(joints)
+        self._ahead: deque[Joint] = deque(maxlen=_AHEAD_MAX)
 
     def is_it(self, logged: LoggedBatch) -> Stored | None:
         """Return the piece that a batch of format v2 is; None: it is none of these."""
@@ -47,13 +52,19 @@ class Recogniser:
             base = sequence_of(logged.first)
             if marker == header_marker_of(Identity(self.producer_id, CONDITIONAL_EPOCH, base, count)):
                 return Stored(CONDITIONAL_EPOCH, base, count, logged.first)
-        for epoch, sequence in self._joints:
-            for base in (sequence, advance(sequence, -count)):
-                if marker == header_marker_of(Identity(self.producer_id, epoch, base, count)):
-                    for joint in ((epoch, base), (epoch, advance(base, count))):
-                        self._joints.setdefault(joint)
-                    return Stored(epoch, base, count, logged.first)
+        for epoch, base in self._supposed(count):
+            if marker == header_marker_of(Identity(self.producer_id, epoch, base, count)):
+                self._ahead.append((epoch, advance(base, count)))
+                return Stored(epoch, base, count, logged.first)
         return None
+
+    def _supposed(self, count: int) -> Iterator[Joint]:
+        """Yield where a batch of so many records may begin."""
+        yield from reversed(self._ahead)
+        for epoch, sequence in self._joints:
+            yield epoch, sequence
+            if sequence:
+                yield epoch, advance(sequence, -count)
 
     def pieces_of(self, logged: Logged) -> Iterator[Stored]:
         """Yield what a message or batch holds of the producer, with offsets."""

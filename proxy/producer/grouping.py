@@ -67,12 +67,14 @@ class Target:
         if KERNEL and named == (self.producer_id, whose.producer_epoch, whose.base_sequence):
             made = KERNEL.mark_batch(batch.records)
             if made is not None:
-                marked, anchor, batch.digest = made
-                return deque((marked_wrapper(_identity(self, whose), marked, anchor, header, self.hold_bytes),))
+                marked, anchor, content, batch.digest = made
+                identity = _identity(self, whose)
+                return deque((marked_wrapper(identity, marked, anchor, content, header, self.hold_bytes),))
         if batch.digest == NO_DIGEST:
             batch.digest = yield from convert.digesting_whole(batch.records, batch.header, limits.UNPACKED_BYTES_MAX)
-        identity = _identity(self, batch.identity)
-        return deque((marking(identity, batch.records, batch.header, self.hold_bytes),))
+        records = batch.records, header
+        (content,) = yield from convert.digesting_batch(*records, limits.UNPACKED_BYTES_MAX, count=1)
+        return deque((marking(_identity(self, whose), *records, content, self.hold_bytes),))
 
 
 def planning(target: Target, group: Sequence[Batch], form: Form) -> Steps[deque[Wrapper]]:

@@ -26,6 +26,7 @@ from ...state.entry import (
     IntentKind,
     WindowBatch,
 )
+from ...state.names import EPOCH_MAX
 from ...state.rebuilding import completed
 from ...state.sequence import advance
 from .. import limits
@@ -492,12 +493,13 @@ class Takeover:
         )
 
     def _joints(self) -> tuple[Joint, ...]:
-        """Return where batches of the producer may meet: where the waiting ones begin and end, and where the entry
-        ends."""
+        """Return where batches of the producer may meet: where the waiting ones begin and end, where their epoch and
+        the next ones begin, and where the entry ends."""
         found: dict[Joint, None] = {}
         for batch in self._stream.queue:
             epoch, base, count = batch.identity.producer_epoch, batch.identity.base_sequence, batch.record_count
             found |= {(epoch, base): None, (epoch, advance(base, count)): None}
+            found |= {(one, 0): None for one in range(epoch, min(epoch + limits.EPOCHS_AHEAD, EPOCH_MAX) + 1)}
         entry = self._stream.held.entry
         if entry is not None and entry.last_sequence != NO_SEQUENCE:
             found[entry.producer_epoch, entry.next_sequence] = None
