@@ -204,8 +204,8 @@ GROUP_BYTES_MAX: Final = 128 * KIB
 QUEUED_BATCHES_MAX: Final = 32
 """Batches of one producer on one partition that wait; clients have five in flight, retries may double them."""
 EPOCHS_AHEAD: Final = 2
-"""Epochs after that of a waiting batch whose beginning a rebuild looks for where the log is of format v2: a client begins
-a new one after a failure, and each that is looked for costs a hash for each batch in the log."""
+"""Epochs after that of a waiting batch whose beginning a rebuild looks for where the log is of format v2: a client
+begins a new one after a failure, and each that is looked for costs a hash for each batch in the log."""
 TOO_LARGE_SECONDS: Final = 60.0
 """A size that a topic was seen to refuse counts for so long: then a larger batch is sent whole again, for its limit may
 have been raised (``max.message.bytes``). Where it was not, that costs a few refused requests a minute."""

@@ -54,23 +54,33 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[Kernel]:
     return list(kernels(tmp_path_factory.mktemp("kernel")).values())
 
 
+def numbered(records: list[Record], identity: Identity, codec: Codec = Codec.NONE) -> bytes:
+    producer_id, epoch, base_sequence, _ = identity
+    numbers = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": base_sequence}
+    return encode_batch(records, codec=codec, **numbers)  # type: ignore[arg-type]
+
+
 def test_a_marked_batch_is_the_same_with_its_anchor_and_digest(compiled: list[Kernel]) -> None:
     random, headers = Random(2), (("h", b"1"), ("h", None))
     for count in (1, 3, 40, *(random.randrange(1, 300) for _ in range(50))):
         sizes = [random.choice((0, 3, 5_000)) for _ in range(count)]
         records = [Record(at, 9 + at, None if at % 2 else b"k", b"v" * size, headers) for at, size in enumerate(sizes)]
         identity = Identity(random.randrange(1 << 62), random.randrange(1 << 15), random.randrange(1 << 31), count)
-        names = dict(zip(("producer_id", "producer_epoch", "base_sequence"), identity, strict=False))
-        sent = encode_batch(records, **names)
+        sent = numbered(records, identity)
         header, marker = parse_single_batch(memoryview(sent)), header_marker_of(identity)
         digest = at_once(digesting_whole(memoryview(sent), header, 1 << 30))
         content = batch_marker.content_digest(records[0].key, records[0].value)
-        expected = marked_batch(memoryview(sent), identity), anchor_of_header_marker(marker, count), content, digest
+        expected = (
+            bytes(marked_batch(memoryview(sent), identity)),
+            anchor_of_header_marker(marker, count),
+            content,
+            digest,
+        )
         for one in compiled:
             assert one.mark_batch(sent) == expected
             for wrong in (sent[:-1], sent + b"x", sent[:61] + b"\xff" * 9 + sent[70:], sent[:60]):
                 assert one.mark_batch(wrong) is None
-            assert one.mark_batch(encode_batch(records, codec=Codec.GZIP, **names)) is None
+            assert one.mark_batch(numbered(records, identity, Codec.GZIP)) is None
 
 
 def test_random_batches_become_the_same_bytes(compiled: list[Kernel]) -> None:
