@@ -396,7 +396,7 @@ class Recovery:
     def _form_at(self, leader: int) -> Form:
         """Return how this broker stores batches; if it is not known any more, as those that were sent."""
         broker = self._stream.context.outside.leaders.broker(leader)
-        return self._form if broker is None else broker.form
+        return self._form if broker is None else self._stream.form_at(broker)
 
     def _void(self, reason: str) -> bool:
         self._stream.held.forget()

@@ -387,7 +387,8 @@ class Sequencer:
         if leader is None or broker is None:
             stream.dismiss(first, answers.no_leader(), "no_leader")
             return None
-        group, form = gather(first, stream.queue, broker.form), broker.form
+        form = stream.form_at(broker)
+        group = gather(first, stream.queue, form)
         if stream.is_conditional:
             group = in_one_pipeline(group)
         try:

@@ -57,7 +57,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[Kernel]:
 def numbered(records: list[Record], identity: Identity, codec: Codec = Codec.NONE) -> bytes:
     producer_id, epoch, base_sequence, _ = identity
     numbers = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": base_sequence}
-    return encode_batch(records, codec=codec, **numbers)  # type: ignore[arg-type]
+    return encode_batch(records, codec=codec, **numbers)
 
 
 def test_a_marked_batch_is_the_same_with_its_anchor_and_digest(compiled: list[Kernel]) -> None:
