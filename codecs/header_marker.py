@@ -25,15 +25,16 @@ _NONE: Final = (1 << 8 * HEADER_MARKER_BYTES) - 1
 """Epoch -1 and base sequence -1: what a producer without idempotence sends, so it is no marker."""
 _IDENTITY: Final = Struct(">qhii")
 _FIELDS: Final = Struct(">hi")
-_HASH: Final = blake2b(digest_size=HEADER_MARKER_BYTES, person=b"header")
+_HASH: Final = blake2b(digest_size=8, person=b"header")
 _UINT32: Final = Struct(">I")
 
 
 def header_marker_of(identity: Identity) -> int:
-    """Return the 48 bits that stand for a batch: of BLAKE2b over producer id, epoch, base sequence and count."""
+    """Return the 48 bits that stand for a batch: the first ones of BLAKE2b over producer id, epoch, base sequence and
+    record count."""
     made = _HASH.copy()
     made.update(_IDENTITY.pack(*identity))
-    marker = int.from_bytes(made.digest(), "big")
+    marker = int.from_bytes(made.digest()[:HEADER_MARKER_BYTES], "big")
     return marker - 1 if marker == _NONE else marker
 
 

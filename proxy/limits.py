@@ -203,6 +203,9 @@ GROUP_BYTES_MAX: Final = 128 * KIB
 """Old consumers stall on a wrapper that is larger than their fetch size, so batches go into one only up to this."""
 QUEUED_BATCHES_MAX: Final = 32
 """Batches of one producer on one partition that wait; clients have five in flight, retries may double them."""
+EPOCHS_AHEAD: Final = 2
+"""Epochs after the newest known one whose beginning a rebuild looks for where the log may be of format v2: a client
+begins a new one after a failure."""
 TOO_LARGE_SECONDS: Final = 60.0
 """A size that a topic was seen to refuse counts for so long: then a larger batch is sent whole again, for its limit may
 have been raised (``max.message.bytes``). Where it was not, that costs a few refused requests a minute."""

@@ -14,7 +14,6 @@ from ...codecs.header_marker import header_marker_of, marked_batch
 from ...codecs.logged import anchor_of_header_marker
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
-from ...state.entry import NO_CONTENT
 from ...values import value
 from ..admission.memory_budget import Count, Held
 from .form import Form
@@ -66,11 +65,17 @@ def wrapping(
     )
 
 
-def marking(identity: Identity, batch: memoryview, header: BatchHeader, count: Count) -> Wrapper:
+def marking(identity: Identity, batch: memoryview, header: BatchHeader, content: bytes, count: Count) -> Wrapper:
     """Return a client's batch as it is appended where the leader stores format v2."""
-    held = Held(count, len(batch))
     anchor = anchor_of_header_marker(header_marker_of(identity), identity.record_count)
-    made = marked_batch(batch, identity)
-    return Wrapper(
-        *((identity,), made, anchor, NO_CONTENT, header.max_timestamp, Codec.NONE, False, held), form=Form.MARKED_V2
-    )
+    return marked_wrapper(identity, marked_batch(batch, identity), anchor, content, header, count)
+
+
+def marked_wrapper(
+    identity: Identity, marked: bytes | bytearray, anchor: bytes, content: bytes, header: BatchHeader, count: Count
+) -> Wrapper:
+    """Return a batch that has its batch marker in its header. ``content``: the digest of its first record. ``header``:
+    of the client's batch."""
+    held = Held(count, len(marked))
+    what = (identity,), marked, anchor, content, header.max_timestamp, Codec.NONE, False, held
+    return Wrapper(*what, form=Form.MARKED_V2)

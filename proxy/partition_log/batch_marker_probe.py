@@ -4,6 +4,8 @@ nothing."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ...codecs.batch_marker import parse_batch_marker
 from ...codecs.compression import Codec
 from ...codecs.logged import Logged, LoggedBatch, iterate_logged
@@ -49,11 +51,17 @@ class BatchMarkerProbe:
         if stored is None or isinstance(stored, Later):
             return False
         if isinstance(stored, LoggedBatch):
+            if marker is None and place[0] in self._topics.old_format:
+                self._store_otherwise(place, "format v2", self._topics.old_format.discard)
+                return False
             if marker is None or stored.marker != marker:
                 self._note_lost(place, "batches of format v2 without them")
             elif self._topics.note_batch_marker_kept(*place):
                 self._report(OperatorMessage("info", f"topic {place[0]} keeps batch markers again"))
             return True
+        if marker is not None:
+            self._store_otherwise(place, "format v1 (message.format.version)", self._topics.old_format.add)
+            return False
         if stored.is_wrapper and parse_batch_marker(stored.key) is not None:
             if self._topics.note_batch_marker_kept(*place):
                 self._report(OperatorMessage("info", f"topic {place[0]} keeps batch markers again"))
@@ -70,6 +78,12 @@ class BatchMarkerProbe:
         what = "wrappers without a key" if stored.is_wrapper else "plain messages"
         self._note_lost(place, f"{what} of format v{stored.magic}")
         return True
+
+    def _store_otherwise(self, place: Place, form: str, note: Callable[[str], None]) -> None:
+        """What was appended was stored in another format than its brokers store else: the next appends are of that."""
+        note(place[0])
+        self._bounds.forget(*place)
+        self._report(OperatorMessage("info", f"topic {place[0]} is stored in message {form}"))
 
     def _note_lost(self, place: Place, stored_as: str) -> None:
         """Bounds that were taken from what was sent do not fit what is stored; those that are taken from now on do."""

@@ -7,7 +7,9 @@ each header gives the one batch that may begin or end there; the next one begins
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import Final
 
 from ...codecs.batch_marker import Identity, parse_batch_marker
 from ...codecs.header_marker import header_marker_of
@@ -19,22 +21,22 @@ from ...state.sequence import advance
 
 Joint = tuple[int, int]
 """An epoch, and a sequence at which a batch of it may begin, and the one before it may end."""
+_AHEAD_MAX: Final = 8
+"""Ends of batches that were found last, at which the next ones may begin: a broker may have lost some of them again."""
 
 
 class Recogniser:
     """Recognises what a log has of one producer, in log order. ``batches``: those that are looked for. ``joints``:
     where its other batches may meet. A conditional batch is known where it lies in place (rule R23)."""
 
-    __slots__ = ("_begins", "_ends", "_expected", "_is_conditional", "_wanted", "producer_id")
+    __slots__ = ("_ahead", "_expected", "_is_conditional", "_joints", "_wanted", "producer_id")
 
     def __init__(self, producer_id: int, batches: Iterable[BatchIdentity] = (), joints: Iterable[Joint] = ()) -> None:
         self.producer_id = producer_id
         self._is_conditional = is_conditional(producer_id)
         self._wanted = {_marker(producer_id, batch): batch for batch in batches}
-        self._begins = dict.fromkeys(joints)
-        """Where the next batches may begin: one that is found moves its joint to where it ends, so there are never
-        more than at first, however many batches the log has."""
-        self._ends = [joint for joint in self._begins if joint[1]]
+        self._joints = tuple(joints)
+        self._ahead: deque[Joint] = deque(maxlen=_AHEAD_MAX)
         self._expected: dict[int, dict[int, Joint]] = {}
         """Count in a header -> marker that a batch of so many records would have -> its epoch and base sequence."""
 
@@ -52,7 +54,7 @@ class Recogniser:
             base = sequence_of(logged.first)
             if marker == header_marker_of(Identity(self.producer_id, CONDITIONAL_EPOCH, base, count)):
                 return Stored(CONDITIONAL_EPOCH, base, count, logged.first)
-        if not self._begins:
+        if not self._joints and not self._ahead:
             return None
         expected = self._expected.get(count)
         if expected is None:
@@ -69,13 +71,13 @@ class Recogniser:
         self._moves(piece.producer_epoch, piece.base_sequence, piece.record_count)
 
     def _moves(self, epoch: int, base: int, count: int) -> None:
-        self._begins.pop((epoch, base), None)
-        self._begins[epoch, advance(base, count)] = None
+        self._ahead.append((epoch, advance(base, count)))
         self._expected.clear()
 
     def _markers_of(self, count: int) -> dict[int, Joint]:
         """Return the markers of all batches of so many records that begin or end at a joint."""
-        bases = [*self._begins, *((epoch, advance(sequence, -count)) for epoch, sequence in self._ends)]
+        ends = ((epoch, advance(sequence, -count)) for epoch, sequence in self._joints if sequence)
+        bases = (*self._ahead, *self._joints, *ends)
         return {header_marker_of(Identity(self.producer_id, *base, count)): base for base in bases}
 
     def pieces_of(self, logged: Logged) -> Iterator[Stored]:

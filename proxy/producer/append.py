@@ -212,7 +212,7 @@ class GroupAppend:
         self._began = 0.0 if by_flow is None and not held.commits else stream.observers.step_begins()
         entry = plan.entry
         is_busy = context.takes_append_reservations and by_flow is None and held.is_unwritten
-        if is_busy and plan.broker is not None and plan.broker.form.names_producers:
+        if is_busy and plan.broker is not None and stream.form_at(plan.broker).names_producers:
             where = plan.bound.offset, plan.bound.anchor
             self._reservation = reservation = AppendReservation(plan.owner, plan.leader, *where, held.stored_version)
             now = group[0].arrived_at if group[0].arrived_at > self.committed_at else self.committed_at
@@ -266,7 +266,7 @@ class GroupAppend:
                 return
         if broker is None or not broker.takes_batches:
             self._give_back(NotSent("the broker is away"))
-        elif is_batch(self.message_set) != (broker.form is Form.MARKED_V2):
+        elif is_batch(self.message_set) != (self._stream.form_at(broker) is Form.MARKED_V2):
             self._give_back(NotSent("the broker stores another form since it was prepared"))
         else:
             self._outside.queue_append(broker, self)

@@ -15,6 +15,7 @@ from ...codecs.batch_digest import digesting_messages
 from ...codecs.batch_marker import Identity, anchor_of, encode_batch_marker
 from ...codecs.compression import Codec, codec_of
 from ...codecs.convert import Conversion, HeaderPolicy, Inner
+from ...codecs.kernel import KERNEL
 from ...codecs.message_set import iterate_shallow
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
@@ -26,7 +27,7 @@ from ...values import value
 from .. import limits
 from ..admission.memory_budget import Count, Held
 from ..flow.form import Form
-from ..flow.wrapper import Wrapper, marking, wrapping
+from ..flow.wrapper import Wrapper, marked_wrapper, marking, wrapping
 from ..partition_log.topic_facts import TopicFacts
 from .batch import Batch
 
@@ -61,10 +62,19 @@ class Target:
     def marking(self, batch: Batch) -> Steps[deque[Wrapper]]:
         """Return a single batch as it is appended where its leader stores format v2. Raises WireError for records that
         cannot be read."""
+        header, whose = batch.header, batch.identity
+        named = header.producer_id, header.producer_epoch, header.base_sequence
+        if KERNEL and named == (self.producer_id, whose.producer_epoch, whose.base_sequence):
+            made = KERNEL.mark_batch(batch.records)
+            if made is not None:
+                marked, anchor, content, batch.digest = made
+                identity = _identity(self, whose)
+                return deque((marked_wrapper(identity, marked, anchor, content, header, self.hold_bytes),))
         if batch.digest == NO_DIGEST:
             batch.digest = yield from convert.digesting_whole(batch.records, batch.header, limits.UNPACKED_BYTES_MAX)
-        identity = _identity(self, batch.identity)
-        return deque((marking(identity, batch.records, batch.header, self.hold_bytes),))
+        records = batch.records, header
+        (content,) = yield from convert.digesting_batch(*records, limits.UNPACKED_BYTES_MAX, count=1)
+        return deque((marking(_identity(self, whose), *records, content, self.hold_bytes),))
 
 
 def planning(target: Target, group: Sequence[Batch], form: Form) -> Steps[deque[Wrapper]]:

@@ -16,7 +16,7 @@ from ...codecs.logged import Logged, anchor_of
 from ...state.commit import Stored, committed, released, renewed, unrecoverable
 from ...state.conditional import shift_of, unsure
 from ...state.decide import BatchIdentity
-from ...state.entry import NO_ANCHOR, NO_CONTENT, NO_DIGEST, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
+from ...state.entry import NO_ANCHOR, NO_DIGEST, NO_OFFSET, NO_TIME, NOBODY, WindowBatch
 from .. import limits
 from ..events import AppendAfterDeadline, AppendSentAgain, NoRoomForBatchMarker
 from ..flow.effects import Leader, Wait, in_steps
@@ -354,7 +354,7 @@ class Recovery:
             Wanted(
                 *(self._stream.topic, self._stream.partition, self._stream.producer_id, self._bound, whole),
                 frozenset((broker_id, entry.intent.leader)),
-                contents={} if self._content == NO_CONTENT else {self._content: ()},
+                contents={self._content: ()},
                 follows_end=self._stream.is_conditional,
             )
         )
@@ -396,7 +396,7 @@ class Recovery:
     def _form_at(self, leader: int) -> Form:
         """Return how this broker stores batches; if it is not known any more, as those that were sent."""
         broker = self._stream.context.outside.leaders.broker(leader)
-        return self._form if broker is None else broker.form
+        return self._form if broker is None else self._stream.form_at(broker)
 
     def _void(self, reason: str) -> bool:
         self._stream.held.forget()

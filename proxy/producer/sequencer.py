@@ -388,10 +388,11 @@ class Sequencer:
         if leader is None or broker is None:
             stream.dismiss(first, answers.no_leader(), "no_leader")
             return None
-        if first.stored_records and broker.form is Form.MARKED_V2:
+        form = stream.form_at(broker)
+        if first.stored_records and form is Form.MARKED_V2:
             stream.dismiss(first, answers.rest_is_left(first.stored_records), "refused")
             return None
-        group, form = gather(first, stream.queue, broker.form), broker.form
+        group = gather(first, stream.queue, form)
         if stream.is_conditional:
             group = in_one_pipeline(group)
         try:

@@ -36,6 +36,7 @@ from .context import Context
 from .entry_cache import CachedEntry
 from .grouping import Target
 from .name_guard import NameGuard
+from .outside import AppendTarget
 from .rebuild import LookedFor
 
 if TYPE_CHECKING:
@@ -127,7 +128,11 @@ class Stream:
         """How the leader of the partition stores batches; None: it is not known."""
         leader = self.context.leader_of(self.topic, self.partition)
         broker = None if leader is None else self.context.outside.leaders.broker(leader)
-        return None if broker is None else broker.form
+        return None if broker is None else self.form_at(broker)
+
+    def form_at(self, broker: AppendTarget) -> Form:
+        """Return how this broker stores batches of the topic."""
+        return self.topics.form_at(self.topic, broker.form)
 
     @property
     def log_may_hide_producers(self) -> bool:

@@ -26,6 +26,7 @@ from ...state.entry import (
     IntentKind,
     WindowBatch,
 )
+from ...state.names import EPOCH_MAX
 from ...state.rebuilding import completed
 from ...state.sequence import advance
 from .. import limits
@@ -51,9 +52,6 @@ from .rebuild import (
 )
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
-
-_LATER_EPOCHS = 3
-"""So many epochs may have begun since the newest one that is known."""
 
 
 def _numbers_of(batch: BatchIdentity | IntentBatch) -> tuple[int, int]:
@@ -508,7 +506,7 @@ class Takeover:
         for epoch, base, count in (*entries, *open_ones, *waiting):
             found |= {(epoch, base): None, (epoch, advance(base, count)): None, (epoch, 0): None}
         newest = max((epoch for epoch, _ in found), default=intent.producer_epoch)
-        found |= {(epoch, 0): None for epoch in range(newest + 1, newest + 1 + _LATER_EPOCHS)}
+        found |= {(epoch, 0): None for epoch in range(newest, min(newest + limits.EPOCHS_AHEAD, EPOCH_MAX) + 1)}
         return tuple(found)
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:

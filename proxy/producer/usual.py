@@ -100,9 +100,10 @@ class UsualCase:
             return None
         assert entry is not None
         assert broker is not None
-        if broker.form is Form.MARKED_V2:
+        form = stream.topics.form_at(stream.topic, broker.form)
+        if form is Form.MARKED_V2:
             return self._prepare_marked(first, entry, broker)
-        group = gather(first, stream.queue, broker.form) if stream.queue else [first]
+        group = gather(first, stream.queue, form) if stream.queue else [first]
         if stream.observers.begin_trace is not None and self._is_traced(group):
             self.why = Unusual.TRACED
             return None

@@ -190,8 +190,7 @@ BY_HAND = (
     mutant(
         "walk_stands_still",
         "R10: in a log of format v2 the batch that follows one that was found is known, too",
-        "unit/partition_log/test_recognised.py"
-        "::test_batches_are_known_one_after_the_other_from_where_the_first_one_begins",
+        "unit/partition_log/test_recognised.py::test_from_a_joint_the_log_is_walked_to_its_end",
         Patch("proxy.partition_log.recognised", "Recogniser._moves", "advance(base, count)", "base"),
     ),
     mutant(

@@ -114,7 +114,9 @@ def keeps_batch_markers(partition: Partition) -> bool:
 
 def is_rest_left(partition: Partition, batch: Batch) -> bool:
     """Is the beginning of the batch in the log, in format v1, and not its end? And has a leader stored v2 since?"""
-    holding = [one for one in partition.log.history if any(record.value in batch.values for record in one.message.records)]
+    holding = [
+        one for one in partition.log.history if any(record.value in batch.values for record in one.message.records)
+    ]
     stored = {record.value for one in holding for record in one.message.records}
     is_part = batch.values[0] in stored and batch.values[-1] not in stored
     return is_part and all(one.message.magic != MAGIC for one in holding)

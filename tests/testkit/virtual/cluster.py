@@ -352,9 +352,7 @@ class VirtualCluster:
                     self.move_leader(topic, partition, self.network.random.choice(others), keep=True)
         self.crash_broker(number, down_seconds=down_seconds, is_silent=False)
 
-    def crash_broker(
-        self, number: int, *, down_seconds: float | None = None, is_silent: bool | None = None
-    ) -> None:
+    def crash_broker(self, number: int, *, down_seconds: float | None = None, is_silent: bool | None = None) -> None:
         """Kill a broker; its partitions get another leader after the election, or the same one when it is back.
         ``is_silent``: nobody hears of it who is connected; None: by the seed."""
         network, settings, broker = self.network, self.settings, self.brokers[number]

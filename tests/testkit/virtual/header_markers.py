@@ -22,7 +22,7 @@ _NO_PRODUCER = b"\xff" * _BYTES
 
 def fields_of(identity: Sequence[int]) -> tuple[int, int]:
     """Producer epoch and base sequence of a batch whose marker stands for this identity."""
-    made = blake2b(_IDENTITY.pack(*identity), digest_size=_BYTES, person=b"header").digest()
+    made = blake2b(_IDENTITY.pack(*identity), digest_size=8, person=b"header").digest()[:_BYTES]
     if made == _NO_PRODUCER:
         made = made[:-1] + b"\xfe"
     epoch, sequence = _FIELDS.unpack(made)
