@@ -31,8 +31,8 @@ class ClientSettings:
     """Seconds. ``delivery``: after which a batch fails; None: never.
 
     ``timeout``: what a request asks the broker for; None: as long as the client itself waits. ``codec``: of the
-    batches, by its number in the protocol; 4, zstd, goes in a later version. ``remakes``: a batch is recreated for each try, with other timestamps, as
-    kafkajs does.
+    batches, by its number in the protocol; 4, zstd, goes in a later version. ``remakes``: a batch is recreated for each
+    try, with other timestamps, as kafkajs does.
     """
 
     request_timeout: float = 10.0
