@@ -85,6 +85,9 @@ class Takeover:
         of? Also True of an ambiguous entry."""
         self._is_stored = True
         """Is it the rebuild of an entry that is stored? Else nothing is stored before its result is."""
+        self._is_blind = False
+        """Does nothing tell which batches to look for, as nothing is stored and nobody waits any more? Then a log of
+        format v2 may have some that are not seen."""
         self._is_counted = False
         """Is it one of the unknown outcomes of producer ids that nobody issued?"""
         self._led_at = 0.0
@@ -374,6 +377,8 @@ class Takeover:
         entry = stream.held.entry
         if self._lease_epoch != self._instance.lease_epoch or entry is None:
             stream.held.forget()
+        elif self._is_blind:
+            stream.held.forget_absent()
         elif isinstance(result, Searched) and result.is_cut and self._was_append_reservation:
             await stream.write(ambiguous(entry, self._instance.data_generation))
         elif isinstance(result, Searched):
@@ -480,6 +485,7 @@ class Takeover:
         if intent.leader >= 0:
             brokers_to_check.add(intent.leader)
         self._led_at = stream.observers.time.now
+        self._is_blind = not self._is_stored and not stream.queue and stream.log_may_hide_producers
         joints = self._joints(intent) if wanted is None and stream.log_may_hide_producers else ()
         return LogSearch(
             Wanted(
