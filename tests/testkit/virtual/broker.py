@@ -7,6 +7,7 @@ The cluster's truth is in ``cluster``.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from idemproxy.reactor import Wire
@@ -434,13 +435,13 @@ class BrokerConnection:
                 continue
             whole = request.api_version >= 3 and not any(row[4] for row in rows)
             assert body.replica_id < 0, "a replica id of a broker disturbs replication"
-            old = request.api_version < FIRST_FETCH_OF_BATCHES
-            data = log.read(
-                offset, min(room, bytes_max), whole_first=whole, up_to=log.high_watermark, converts_down=old
-            )
+            read = partial(log.read, offset, min(room, bytes_max), whole_first=whole, up_to=log.high_watermark)
+            data = read()
             if request.api_version < FIRST_FETCH_OF_ZSTD and ZSTD in codecs_in(data):
                 rows.append((topic, number, UNSUPPORTED_COMPRESSION, log.high_watermark, b""))
                 continue
+            if request.api_version < FIRST_FETCH_OF_BATCHES:
+                data = read(converts_down=True)
             if request.api_version >= 3 and len(data) < 12 + int.from_bytes(data[8:12], "big"):
                 data = b""  # KIP-74: not even one message is whole
             room -= len(data)
