@@ -21,8 +21,10 @@ from .record_batch import ATTRIBUTES_AT, CRC_AT, PRODUCER, PRODUCER_AT, BatchHea
 
 HEADER_MARKER_BYTES: Final = 6
 NO_PRODUCER_ID: Final = -1
-_NONE: Final = (1 << 8 * HEADER_MARKER_BYTES) - 1
-"""Epoch -1 and base sequence -1: what a producer without idempotence sends, so it is no marker."""
+_PLAIN_EPOCHS: Final = (-1, 0)
+"""What producers without idempotence send (KafkaJS 0, the others -1, with either as base sequence): no marker."""
+_OTHER_EPOCH: Final = 1 << 46
+"""Makes an epoch of a marker of these two."""
 _IDENTITY: Final = Struct(">qhii")
 _FIELDS: Final = Struct(">hi")
 _HASH: Final = blake2b(digest_size=8, person=b"header")
@@ -34,16 +36,21 @@ def header_marker_of(identity: Identity) -> int:
     record count."""
     made = _HASH.copy()
     made.update(_IDENTITY.pack(*identity))
-    marker = int.from_bytes(made.digest()[:HEADER_MARKER_BYTES], "big")
-    return marker - 1 if marker == _NONE else marker
+    digest = made.digest()[:HEADER_MARKER_BYTES]
+    marker = int.from_bytes(digest, "big")
+    return marker if may_be_marker(_FIELDS.unpack(digest)[0]) else marker ^ _OTHER_EPOCH
+
+
+def may_be_marker(producer_epoch: int) -> bool:
+    """Could a batch without a producer id be one with a marker, by its epoch?"""
+    return producer_epoch not in _PLAIN_EPOCHS
 
 
 def read_header_marker(header: BatchHeader) -> int | None:
-    """Return the marker in a stored batch's header; None: it has a producer id, or neither epoch nor sequence."""
-    if header.producer_id != NO_PRODUCER_ID:
+    """Return the marker in a stored batch's header; None: it has a producer id, or is a plain batch."""
+    if header.producer_id != NO_PRODUCER_ID or not may_be_marker(header.producer_epoch):
         return None
-    marker = int.from_bytes(_FIELDS.pack(header.producer_epoch, header.base_sequence), "big")
-    return None if marker == _NONE else marker
+    return int.from_bytes(_FIELDS.pack(header.producer_epoch, header.base_sequence), "big")
 
 
 def marked_batch(batch: memoryview, identity: Identity) -> bytearray:

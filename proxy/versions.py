@@ -290,11 +290,20 @@ SASL_KEYS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 """For clients that authenticate at the broker."""
 
 
+PRODUCE_WITH_NAMES_MAX = 12
+"""From Produce 13 on a request has topic ids in place of names."""
+
+
 def native(ranges: Iterable[BrokerRanges]) -> BrokerRanges:
     """Return the ranges that the proxy reports in mode native: what all brokers have, as far as it passes."""
     common = _intersection(list(ranges) or [{}])
     last = {key: min(common[key][1], NATIVE_MAX[key]) for key in common if key in NATIVE_MAX}
     return {int(key): (common[key][0], last[key]) for key in last if common[key][0] <= last[key]}
+
+
+def in_both(one: BrokerRanges, other: BrokerRanges) -> BrokerRanges:
+    """Return what both have."""
+    return _intersection([one, other])
 
 
 def is_dropped(api_key: int, api_version: int) -> bool:

@@ -1019,9 +1019,8 @@ static PyObject *mark_batch(PyObject *module, PyObject *const *args, Py_ssize_t 
     uint8_t digest[DIGEST_BYTES], anchor[DIGEST_BYTES], marker[DIGEST_BYTES], named[8 + 4] = {0};
     put_digest(digest, s.crc);
     blake_of("header", start + PRODUCER_ID_AT, IDENTITY_BYTES, marker);
-    int is_none = 1;
-    for (int i = 0; i < HEADER_MARKER_BYTES; i++) is_none &= marker[i] == 0xff;
-    marker[HEADER_MARKER_BYTES - 1] -= (uint8_t)is_none;
+    /* Epochs -1 and 0 are what producers without idempotence send. */
+    if (marker[0] == marker[1] && (marker[0] == 0xff || !marker[0])) marker[0] ^= 0x40;
     memcpy(named + 8 - HEADER_MARKER_BYTES, marker, HEADER_MARKER_BYTES);
     memcpy(named + 8, start + RECORD_COUNT_AT, 4);
     blake_of("batch", named, sizeof named, anchor);

@@ -22,6 +22,14 @@ class NativeHost(SessionHost, Protocol):
         """API versions as the proxy reports them to clients, by key."""
         ...
 
+    def engine_ranges(self) -> Mapping[int, tuple[int, int]]:
+        """The same where the proxy gives idempotence, and the client's broker stores format v2."""
+        ...
+
+    def stores_batches(self, broker_id: int | None) -> bool:
+        """Does the broker of this listener store format v2? None: do all?"""
+        ...
+
     @property
     def old_client_settings(self) -> OldClientSettings: ...
 

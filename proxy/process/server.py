@@ -36,6 +36,7 @@ from ..broker.served import Idempotence
 from ..connection.shell import ConnectionShell
 from ..engine.engine import Engine, MakeHandler
 from ..events import InternalError, OperatorMessage, Report
+from ..native.engine_session import serving
 from ..native.raising import RaisingSession
 from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
@@ -43,7 +44,6 @@ from ..net.event_loop import TrioReactor
 from ..pass_through.authentication import ClientAuthentication
 from ..session.conditional_topics import ConditionalTopics
 from ..session.name_patterns import matching
-from ..session.session import Session
 from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
 from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
@@ -426,11 +426,13 @@ class Server:
 
     def _new_listeners(self, descriptors: Descriptors) -> Listeners:
         below = ForClients(self._below_sasl(), descriptors.why_no_room)
+        for_clients = self.engine.for_clients
+        over = partial(serving, for_clients, RaisingSession), partial(NativeSession, for_clients, False, RaisingSession)
         login = partial(ClientAuthentication, below), partial(NativeSession, below, True, RaisingSession)
         return Listeners(
             self._reactor,
             self._settings.listeners,
-            partial(self._accept, Session, partial(NativeSession, self.engine.for_clients, False, RaisingSession)),
+            partial(self._accept, *over),
             self._report,
             self._sides,
             partial(self._accept, *login),
