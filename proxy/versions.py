@@ -290,10 +290,6 @@ SASL_KEYS = (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE)
 """For clients that authenticate at the broker."""
 
 
-PRODUCE_WITH_NAMES_MAX = 12
-"""From Produce 13 on a request has topic ids in place of names."""
-
-
 def native(ranges: Iterable[BrokerRanges]) -> BrokerRanges:
     """Return the ranges that the proxy reports in mode native: what all brokers have, as far as it passes."""
     common = _intersection(list(ranges) or [{}])

@@ -32,6 +32,7 @@ from ..broker.broker import BOOTSTRAP_ID, Broker
 from ..broker.mode import Mode
 from ..broker.produce_connection_pool import NO_PRODUCE_CONNECTIONS, ProduceConnectionStatistics
 from ..broker.served import Idempotence
+from ..broker.topic_names import TopicNames
 from ..broker.topology import Topology
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
@@ -58,7 +59,7 @@ from ..session.session import Session
 from ..session.sweeper import Sweeper
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, OldClientSettings, TopicDefaults
-from ..versions import PRODUCE_WITH_NAMES_MAX, ApiKey, BrokerRanges, advertised, in_both, native
+from ..versions import BrokerRanges, advertised, in_both, native
 from .metadata_answers import MetadataAnswers
 from .outside import EngineOutside
 from .perform import effect_handlers
@@ -152,6 +153,7 @@ class Engine:
         self.context.outside = EngineOutside(reactor, self.topology, instance_ids.stored, self.runner, self.loop_budget)
         self.names = Names(instance, self.runner, random_bytes, report)
         self.recent_time, self.hidden_ranges = self.context.time, KnownHiddenRanges(reactor.now)
+        self.topic_names = TopicNames(reactor)
         self.sessions: set[ConnectionShell] = set()
         """The connections of clients."""
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
@@ -367,8 +369,7 @@ class Engine:
             own = native(broker.ranges for broker in known if broker.form is Form.MARKED_V2)
             if any(broker.form is not Form.MARKED_V2 for broker in known):
                 own = in_both(own, self.advertised())
-            first, last = own.get(ApiKey.PRODUCE, (0, -1))
-            self._engine_ranges = {**own, int(ApiKey.PRODUCE): (first, min(last, PRODUCE_WITH_NAMES_MAX))}
+            self._engine_ranges = own
         return self._engine_ranges
 
     def stores_batches(self, broker_id: int | None) -> bool:

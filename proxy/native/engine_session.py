@@ -7,10 +7,13 @@ broker in a cluster. Transactions are the brokers' own: on topics of the engine 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 
+from ...codecs import produce_topic_ids
+from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
 from ...codecs.frame_stream import STOPS, Cut
 from ...codecs.framing import SIZE_BYTES, Frame, FrameSplitter, frame
@@ -24,6 +27,7 @@ from ...codecs.headers import (
 )
 from ...codecs.produce import (
     SENT_VERSION_MAX,
+    PartitionAnswer,
     ProduceRequest,
     encode_request,
     parse_response,
@@ -70,7 +74,15 @@ class _ProducerIdAnswer:
 class BatchesCall(ProduceCall):
     """A produce request whose batches are stored as they come."""
 
-    __slots__ = ()
+    topic_ids: Mapping[str, str] = MappingProxyType({})
+    """By name, where the client names topics by their ids."""
+
+    def _encoded_body(self, found: Sequence[PartitionAnswer]) -> bytes:
+        if self.prefix.version < produce_topic_ids.VERSION:
+            return super()._encoded_body(found)
+        for one in found:
+            one.topic = self.topic_ids.get(one.topic, one.topic)
+        return produce_topic_ids.encode_response(found)
 
     def _refusal_without_id(self, producer_epoch: int) -> Answer | None:
         if not may_be_marker(producer_epoch):
@@ -119,6 +131,8 @@ class EngineSession(NativeSession):
         self._has_silent = False
         """Was a request passed on that wants no answer?"""
         self._at_work: Steps[None] | None = None
+        self._is_asking = False
+        """Is it asked which topics the next request names?"""
         self._flush_planned = False
         self._own_correlation_id = 0
 
@@ -131,7 +145,7 @@ class EngineSession(NativeSession):
     @property
     def has_produce_in_flight(self) -> bool:
         """Is something under way that a drain waits for?"""
-        return self._unfinished > 0 or self._own_due > 0 or self._has_kept
+        return self._unfinished > 0 or self._own_due > 0 or self._has_kept or self._is_asking
 
     @property
     def has_enough(self) -> bool:
@@ -184,7 +198,7 @@ class EngineSession(NativeSession):
             and not (
                 self._has_kept
                 or self._missing_bytes
-                or self._at_work is not None
+                or self.is_at_work
                 or shell.fair_share.is_counted
                 or shell.is_watched
                 or shell.rests_until
@@ -319,9 +333,12 @@ class EngineSession(NativeSession):
     def _take(self, whole: Frame) -> bool:
         """Take a request for the engine. One that cannot be read ends the connection, once those before it are
         answered. False: nothing that comes after it is taken."""
+        return self._take_with(partial(self._handle, whole))
+
+    def _take_with(self, take: Callable[[], None]) -> bool:
         last = self._asked[-1] if self._asked else None
         try:
-            self._handle(whole)
+            take()
         except WireError as error:
             while self._asked and self._asked[-1] is not last:
                 self._asked.pop()
@@ -343,15 +360,56 @@ class EngineSession(NativeSession):
             self._take_produce(whole, header)
 
     def _take_produce(self, whole: Frame, header: RequestHeader) -> None:
-        request = parse_produce(whole, header)
+        if header.api_version < produce_topic_ids.VERSION:
+            self._take_named(whole, header, parse_produce(whole, header), {})
+            return
+        request = produce_topic_ids.parse_request(memoryview(whole)[header.body_offset :])
+        topic_ids = {item.topic for item in request.partitions}
+        names = self._host.topic_names.known(topic_ids)
+        if len(names) == len(topic_ids):
+            self._take_named(whole, header, request, names)
+            return
+        broker = self.target()
+        if broker is None:
+            self._shell.abort("the broker is away")
+            return
+        self._is_asking = True
+        held = Held(self._host.memory.hold_bytes, len(whole))
+
+        def found(more: Mapping[str, str] | None, _held: Held = held) -> None:
+            self._is_asking = False
+            if self.is_closed:
+                return
+            if more is None:
+                self._shell.abort("the broker does not say which topics the client names by their ids")
+            elif self._take_with(partial(self._take_named, whole, header, request, {**names, **more})):
+                self._has_gone_on()
+
+        self._host.topic_names.look_for(topic_ids - names.keys(), broker, found)
+
+    def _take_named(
+        self, whole: Frame, header: RequestHeader, request: ProduceRequest, names: Mapping[str, str]
+    ) -> None:
+        """``names``: by topic id, where the request has those; an unknown one stays in the place of a name."""
+        is_by_id = header.api_version >= produce_topic_ids.VERSION
+        unknown = {item.topic for item in request.partitions} - names.keys() if is_by_id else set()
+        for item in request.partitions:
+            item.topic = names.get(item.topic, item.topic)
         if self._passes(request, header.api_version):
             self._pass_unconditional(whole, header, request.acks)
             return
         self._host.count_request(_PRODUCE)
         call = self._produce.made_of(self, whole, header, request)
+        assert isinstance(call, BatchesCall), "that is what is made here"
         self._asked.append(call)
         self._own_due += 1
-        call.begin()
+        if is_by_id:
+            call.topic_ids = {name: topic_id for topic_id, name in names.items()}
+            call.denied = dict.fromkeys(unknown, int(ErrorCode.UNKNOWN_TOPIC_ID))
+        if unknown:
+            call.begin_in_turns()
+        else:
+            call.begin()
         self.part_if_gone()
 
     def _passes(self, request: ProduceRequest, version: int) -> bool:
@@ -455,7 +513,7 @@ class EngineSession(NativeSession):
     @property
     def is_at_work(self) -> bool:
         """Is a request taken in steps? What came after it is not taken before it has gone on (rule R20)."""
-        return self._at_work is not None
+        return self._at_work is not None or self._is_asking
 
     def take_in_turns(self, steps: Steps[None]) -> None:
         """Take a request: one step now, each other one in a later pass."""
@@ -473,7 +531,10 @@ class EngineSession(NativeSession):
             return
         self._at_work = None
         self.part_if_gone()
-        if not self.is_closed:
+        self._has_gone_on()
+
+    def _has_gone_on(self) -> None:
+        if not self.is_closed and not self.is_at_work:
             self._shell.end_if_answered()
             self._shell.plan_turn()
 
@@ -586,7 +647,10 @@ class EngineSession(NativeSession):
                 header = parse_request_header(whole)
                 if header.api_key != _PRODUCE or not self._is_served(_PRODUCE, header.api_version):
                     continue
-                request = parse_produce(whole, header)
+                if header.api_version < produce_topic_ids.VERSION:
+                    request = parse_produce(whole, header)
+                else:  # those whose names are not known are not passed
+                    request = produce_topic_ids.parse_request(memoryview(whole)[header.body_offset :])
                 if request.acks == 0 and self._passes(request, header.api_version):
                     self._pass_whole(whole, header, request.acks)
         except WireError:

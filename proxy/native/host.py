@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from re import Pattern
 from typing import Protocol
 
+from ..broker.topic_names import TopicNames
 from ..broker.topology import Topology
 from ..session.host import SessionHost as SessionHost
 from ..settings.config import OldClientSettings
@@ -29,6 +30,9 @@ class NativeHost(SessionHost, Protocol):
     def stores_batches(self, broker_id: int | None) -> bool:
         """Does the broker of this listener store format v2? None: do all?"""
         ...
+
+    @property
+    def topic_names(self) -> TopicNames: ...
 
     @property
     def old_client_settings(self) -> OldClientSettings: ...
