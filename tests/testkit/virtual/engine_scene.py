@@ -61,7 +61,7 @@ class EngineScene(RaisingScene):
 
     def __init__(self) -> None:
         super().__init__(release=KEEPS_3_9)
-        self.engine.engine_ranges = lambda: native([KAFKA_4.ranges])  # type: ignore[method-assign]
+        self.engine.engine_ranges = lambda: native([KAFKA_4.ranges])
         asks = self.connect()
         assert asks.wire is not None
         asks.wire.send(INIT)

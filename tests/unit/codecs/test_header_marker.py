@@ -18,6 +18,8 @@ from idemproxy.codecs.record_batch import (
 )
 
 IDENTITY = Identity(4_000_000_000, 3, 2**31 - 2, 3)
+HASHED_TO_PLAIN = (38945, 58637)
+"""Base sequences with which the hash of this identity begins with the epochs -1 and 0."""
 RECORDS = [Record(at, 1_700_000_000_000 + at, b"k", b"v%d" % at, (("h", b"1"),)) for at in range(3)]
 
 
@@ -46,10 +48,18 @@ def test_every_part_of_an_identity_changes_the_marker() -> None:
     assert len({header_marker_of(one) for one in (IDENTITY, *others)}) == 5
 
 
-def test_neither_a_producers_own_numbers_nor_none_are_a_marker() -> None:
-    for producer in ((7, 3, 5), (-1, -1, -1)):
+def test_neither_a_producers_own_numbers_nor_those_without_an_id_are_a_marker() -> None:
+    for producer in ((7, 3, 5), (-1, -1, -1), (-1, -1, 0), (-1, 0, 0), (-1, 0, 5)):
         assert read_header_marker(parse_single_batch(memoryview(batch(producer=producer)))) is None
-    assert read_header_marker(parse_single_batch(memoryview(batch(producer=(-1, -1, 0))))) is not None
+    assert read_header_marker(parse_single_batch(memoryview(batch(producer=(-1, 1, 0))))) is not None
+
+
+@pytest.mark.parametrize("sequence", HASHED_TO_PLAIN)
+def test_a_marker_never_has_an_epoch_of_those_without_an_id(sequence: int) -> None:
+    marked = memoryview(marked_batch(memoryview(batch()), IDENTITY._replace(base_sequence=sequence)))
+    header = parse_single_batch(marked)
+    assert header.producer_epoch not in (-1, 0)
+    assert read_header_marker(header) is not None
 
 
 def test_messages_and_batches_are_read_where_one_follows_the_other() -> None:
