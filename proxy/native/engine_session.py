@@ -46,7 +46,7 @@ from ..producer.batch import Answer
 from ..producer.retry_notes import RetryNotes
 from ..session.produce import PlainPart, ProduceCall, ProduceRequests, parse_produce
 from ..session.session import Session
-from ..versions import ApiKey, BrokerRanges, is_dropped
+from ..versions import NATIVE_MAX, ApiKey, BrokerRanges, is_dropped
 from .conditional import walk_through
 from .host import NativeHost
 from .session import HEAD, NativeSession, Stage, TakenAnswer
@@ -324,8 +324,9 @@ class EngineSession(NativeSession):
             raise WireError("hidden ranges are active now: the client gets them on its next connection")
         return super()._look_at_request(data, start, size)
 
-    def _is_served(self, key: int, version: int) -> bool:
-        return 0 <= version <= self._ranges().get(key, (0, -1))[1]
+    @staticmethod
+    def _is_served(key: int, version: int) -> bool:
+        return 0 <= version <= NATIVE_MAX[key]
 
     def _ranges(self) -> BrokerRanges:
         return self._host.engine_ranges()

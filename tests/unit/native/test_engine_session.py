@@ -4,6 +4,9 @@ what passes and what does not, and what becomes of requests at the end."""
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 import pytest
 
@@ -12,13 +15,18 @@ from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.header_marker import may_be_marker
 from idemproxy.codecs.produce import PartitionAnswer, encode_response
 from idemproxy.proxy import limits
+from idemproxy.proxy.native.engine_session import EngineSession, serving
+from idemproxy.proxy.native.raising import RaisingSession
+from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
+from idemproxy.state.hidden_ranges import HiddenRange, OffsetRange, State
 from testkit.real.clients.raw_client import batch
 from testkit.virtual.engine_scene import INIT, EngineScene, plain, produce, without_id
 from testkit.virtual.line import request
 from testkit.virtual.raising_scene import fetch
+from testkit.virtual.releases import OLD, RAISED_3_9
 from testkit.virtual.wire import VirtualWire
-from testkit.virtual.world import TOPIC
+from testkit.virtual.world import TOPIC, World, WorldSettings
 
 FETCH = 11
 TOPIC_ID = "0123456789abcdef0123456789abcdef"
@@ -389,3 +397,86 @@ def test_what_a_client_does_not_read_stays_at_the_broker() -> None:
     scene.run(60)
     assert scene.line.answers == [1, 2]
     scene.assert_nothing_stays()
+
+
+# ---------------------------------------------------------------------- versions that the broker lacks
+def test_an_old_request_is_raised_among_those_of_the_engine() -> None:
+    scene = EngineScene()
+    scene.engine.old_client_settings = replace(scene.engine.old_client_settings, translate="always")
+    old = request(2, ApiKey.LIST_OFFSETS, 0, struct.pack(">ii", -1, 0))
+    scene.slow(3)
+    scene.send(produce(1, scene.own()), old, produce(3, scene.own(1)), fetch(4, FETCH), old)
+    assert scene.keys() == [], "what came before it is not answered yet"
+    scene.run(5)
+    assert scene.line.answers == [1]
+    scene.answer(ApiKey.LIST_OFFSETS, struct.pack(">i", 0))
+    scene.run(5)
+    assert scene.line.answers == [1, 2, 3]
+    answer_all(scene)
+    scene.answer(ApiKey.LIST_OFFSETS, struct.pack(">i", 0))
+    assert scene.line.answers == [1, 2, 3, 4, 2]
+    scene.send(produce(5, scene.own(2)))
+    scene.run(5)
+    assert scene.line.answers[-1] == 5
+    (connection,) = scene.engine.sessions
+    assert connection.is_idempotent
+    assert connection.has_produced
+    scene.assert_nothing_stays()
+
+
+def test_an_old_request_comes_behind_many_of_the_engine() -> None:
+    scene = EngineScene()
+    scene.engine.old_client_settings = replace(scene.engine.old_client_settings, translate="always")
+    old = request(99, ApiKey.LIST_OFFSETS, 0, struct.pack(">ii", -1, 0))
+    many = [produce(number, scene.own(number)) for number in range(12)]
+    scene.send(b"".join((*many, old, *(produce(12 + number, scene.own(12 + number)) for number in range(12)), old)))
+    scene.run(5)
+    scene.answer(ApiKey.LIST_OFFSETS, struct.pack(">i", 0))
+    scene.run(5)
+    scene.answer(ApiKey.LIST_OFFSETS, struct.pack(">i", 0))
+    assert scene.line.answers == [*range(12), 99, *range(12, 24), 99]
+    scene.assert_nothing_stays()
+
+
+# ---------------------------------------------------------------------- who gets this handler
+def test_a_client_that_fetches_while_hidden_ranges_are_active_is_sent_to_another_handler() -> None:
+    scene = EngineScene()
+    hidden = HiddenRange(State.ACTIVE, 1, messages=((0, 5, 1),))
+    scene.engine.hidden_ranges.take_list({OffsetRange(TOPIC, 0, 0, 6): hidden})
+    assert scene.engine.hidden_ranges.is_any
+    scene.send(produce(1, scene.own()), fetch(2, FETCH))
+    scene.run(3)
+    assert scene.line.answers == [1]
+    assert scene.line.is_lost
+
+
+@pytest.mark.parametrize(
+    ("forms", "broker_id", "is_passed"),
+    [
+        ((2, 2), 0, True),
+        ((2, 2), None, True),
+        ((1, 2), 0, False),
+        ((1, 2), 1, True),
+        ((1, 2), None, False),
+        ((1, 1), None, False),
+    ],
+)
+def test_the_broker_of_the_listener_says_which_handler_a_client_gets(
+    forms: tuple[int, int], broker_id: int | None, is_passed: bool
+) -> None:
+    world = World(1, WorldSettings(brokers=2))
+    for broker, form in zip(world.cluster.brokers.values(), forms, strict=True):
+        broker.release = broker.next_release = RAISED_3_9 if form == 2 else OLD
+    world.start()
+    world.network.run(3)
+    (proxy,) = world.proxies
+    numbers = sorted(world.cluster.brokers)
+    place: Any = lambda *_: ("proxy", 9092)  # noqa: E731
+    make: Any = partial(serving, proxy.host, RaisingSession)
+    shell = proxy.engine.accept(None if broker_id is None else numbers[broker_id], place, make=make)
+    assert shell is not None
+    assert isinstance(shell.handler, EngineSession if is_passed else Session)
+    if 2 in forms:
+        ranges = proxy.engine.engine_ranges()
+        assert ranges[ApiKey.INIT_PRODUCER_ID] == ((0, 5) if 1 not in forms else (0, 4))
+        assert ranges[ApiKey.FETCH][1] == (15 if 1 not in forms else 5)
