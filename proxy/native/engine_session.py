@@ -186,7 +186,8 @@ class EngineSession(NativeSession):
         self._taken = 0
         if not self._advance(data):
             return False
-        return self._hand_to_stage() or self._has_kept or self._is_to_be_controlled()
+        is_watched = self._is_to_be_controlled()
+        return self._hand_to_stage() or self._has_kept or is_watched
 
     def _take_at_once(self, data: bytes) -> bool:
         """Take a request like one before, if it has come alone and it is its turn. Nearly all do."""
@@ -299,6 +300,7 @@ class EngineSession(NativeSession):
             self._stop()
         if shell.takes_no_more:
             shell.end_if_answered()
+        self._count_unsent()
         shell.control()
 
     def rest(self, seconds: float) -> None:
@@ -361,6 +363,8 @@ class EngineSession(NativeSession):
             self._take_produce(whole, header)
 
     def _take_produce(self, whole: Frame, header: RequestHeader) -> None:
+        if is_dropped(_PRODUCE, header.api_version):
+            self._host.old_clients.note_request(self, self._shell, _PRODUCE, header.api_version)
         if header.api_version < produce_topic_ids.VERSION:
             self._take_named(whole, header, parse_produce(whole, header), {})
             return
@@ -626,7 +630,7 @@ class EngineSession(NativeSession):
         self._ready = None
         self._keep(b"")
 
-    # R16 lives here: what wants no answer is passed on though its sender has gone.
+    # R16: what wants no answer is passed on though its sender has gone.
     def end(self, *, is_lost: bool) -> None:
         """The connection has ended. If the client has gone nothing is begun for it from here on (rule R17), but produce
         requests with acks=0 that it sent before."""

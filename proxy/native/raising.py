@@ -370,6 +370,15 @@ class RaisingSession(Stage):
             self._kept.clear()
             self._behind.stop()
 
+    def forsake(self) -> None:
+        """Take nothing more, and answer nothing."""
+        super().forsake()
+        self._behind.forsake()
+
+    def flush(self) -> None:
+        """Hand over to the wire what is ready."""
+        self._behind.flush()
+
     def end(self, *, is_lost: bool) -> None:
         """The connection has ended."""
         self.is_closed = True

@@ -512,7 +512,7 @@ class NativeSession(Handler):
         """Bytes of the broker."""
         shell = self._shell
         wire = shell.wire
-        if wire is None:
+        if wire is None or self.is_closed:
             return
         if self._answers.rest:  # it waits for an answer of our own, and so does this
             self._answers.rest += data
