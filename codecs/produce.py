@@ -17,6 +17,9 @@ from .headers import skip_tagged_fields
 from .primitives import Buffer, encode_unsigned_varint, read_unsigned_varint
 
 API_KEY: Final = 0
+CONDITIONAL_PUBLISH: Final = 31_023
+"""No API of Kafka: a proxy lists it in ApiVersions where it serves conditional publish on some topics and lists
+transactions as well, so that a client can tell it from a broker. No request has it."""
 CLIENT_VERSION_MAX: Final = 9
 BROKER_VERSION_MAX: Final = 2
 """The version that old brokers are sent at most: the last one with message sets."""

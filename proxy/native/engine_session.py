@@ -26,6 +26,7 @@ from ...codecs.headers import (
     parse_response_header,
 )
 from ...codecs.produce import (
+    CONDITIONAL_PUBLISH,
     SENT_VERSION_MAX,
     PartitionAnswer,
     ProduceRequest,
@@ -332,6 +333,10 @@ class EngineSession(NativeSession):
 
     def _ranges(self) -> BrokerRanges:
         return self._host.engine_ranges()
+
+    def _announced(self, listed: BrokerRanges) -> BrokerRanges:
+        told = super()._announced(listed)
+        return {**told, CONDITIONAL_PUBLISH: (0, 0)} if self._host.conditional_topics.are_any else told
 
     def _take(self, whole: Frame) -> bool:
         """Take a request for the engine. One that cannot be read ends the connection, once those before it are

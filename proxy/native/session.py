@@ -99,11 +99,6 @@ class Stage(Handler):
         """The session has kept these bytes back, and now stops at them: they begin with a request for the stage."""
 
 
-def _as_listed(listed: BrokerRanges) -> BrokerRanges:
-    """Nothing is raised."""
-    return listed
-
-
 def _nothing() -> None:
     """Metadata is asked for; nobody waits for the answer."""
 
@@ -614,8 +609,11 @@ class NativeSession(Handler):
         ranges = self._ranges()
         if self._login is None:
             ranges = {one: ranges[one] for one in ranges if one not in SASL_KEYS}
-        is_raised = self._host.old_client_settings.translate != "never"
-        return api_versions(version, body, ranges, announced if is_raised else _as_listed)
+        return api_versions(version, body, ranges, self._announced)
+
+    def _announced(self, listed: BrokerRanges) -> BrokerRanges:
+        """Return what the client is told, given what both its broker and the proxy have."""
+        return listed if self._host.old_client_settings.translate == "never" else announced(listed)
 
     def _ranges(self) -> BrokerRanges:
         """API versions as they are reported to the client."""

@@ -10,20 +10,21 @@ from typing import Any
 
 import pytest
 
-from idemproxy.codecs import produce_topic_ids
+from idemproxy.codecs import messages, produce_topic_ids
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.header_marker import may_be_marker
-from idemproxy.codecs.produce import PartitionAnswer, encode_response
+from idemproxy.codecs.produce import CONDITIONAL_PUBLISH, PartitionAnswer, encode_response
 from idemproxy.proxy import limits
 from idemproxy.proxy.native.engine_session import EngineSession, serving
 from idemproxy.proxy.native.raising import RaisingSession
+from idemproxy.proxy.session.conditional_topics import ConditionalTopics
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.hidden_ranges import HiddenRange, OffsetRange, State
 from testkit.real.clients.raw_client import batch
 from testkit.virtual.engine_scene import INIT, EngineScene, plain, produce, without_id
 from testkit.virtual.line import request
-from testkit.virtual.raising_scene import fetch
+from testkit.virtual.raising_scene import KAFKA_4, fetch
 from testkit.virtual.releases import OLD, RAISED_3_9
 from testkit.virtual.wire import VirtualWire
 from testkit.virtual.world import TOPIC, World, WorldSettings
@@ -242,6 +243,24 @@ def test_produce_of_a_later_version_is_refused() -> None:
     scene.send(request(1, ApiKey.PRODUCE, 14, b"\0"))
     assert scene.line.is_lost or scene.line.answers == [1]
     assert scene.keys() == []
+
+
+@pytest.mark.parametrize("patterns", [(), ("wal-*",)])
+def test_conditional_publish_is_listed_where_a_topic_has_it(patterns: tuple[str, ...]) -> None:
+    scene = EngineScene()
+    scene.engine.conditional_topics = ConditionalTopics(patterns)
+    scene.send(request(1, ApiKey.API_VERSIONS, 0))
+    listed = [(key, *versions) for key, versions in KAFKA_4.ranges.items()]
+    scene.answer(ApiKey.API_VERSIONS, b"\0\0" + struct.pack(">i", len(listed)) + b"".join(map(_packed, listed)))
+    answer = messages.decode_response(ApiKey.API_VERSIONS, 0, bytes(scene.line.data)[8:])
+    told = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+    assert told.get(CONDITIONAL_PUBLISH) == ((0, 0) if patterns else None)
+    assert told[ApiKey.PRODUCE] == (0, 13)
+    assert told[ApiKey.FETCH][1] == 15
+
+
+def _packed(listed: tuple[int, int, int]) -> bytes:
+    return struct.pack(">hhh", *listed)
 
 
 # ---------------------------------------------------------------------- the end
