@@ -4,6 +4,7 @@ engine appends goes to the virtual cluster."""
 from __future__ import annotations
 
 import struct
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,15 +12,16 @@ from idemproxy.codecs.primitives import encode_unsigned_varint
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.proxy.native.engine_session import EngineSession
 from idemproxy.proxy.native.raising import RaisingSession
-from idemproxy.proxy.versions import ApiKey, native
+from idemproxy.proxy.versions import ApiKey
 from testkit.real.clients.raw_client import batch
 
 from .broker_faults import BrokerFault, BrokerFaultRates
 from .line import request
-from .raising_scene import KAFKA_4, TIMEOUT_MS, RaisingScene
-from .releases import KEEPS_3_9
+from .raising_scene import TIMEOUT_MS, RaisingScene
+from .releases import RAISED_3_9
 from .world import TOPIC
 
+STORES_V2 = replace(RAISED_3_9, ranges={**RAISED_3_9.ranges, ApiKey.PRODUCE: (0, 13)})
 INIT = request(1, ApiKey.INIT_PRODUCER_ID, 4, b"\0" + struct.pack(">iqh", 0, -1, -1) + b"\0")
 
 
@@ -56,12 +58,10 @@ def produce(
 
 
 class EngineScene(RaisingScene):
-    """The virtual cluster stores what the engine appends in format v1; the client is told of all versions of Kafka
-    4."""
+    """The brokers store format v2, and have the versions of Kafka 4 but that they still know the old ones."""
 
     def __init__(self) -> None:
-        super().__init__(release=KEEPS_3_9)
-        self.engine.engine_ranges = lambda: native([KAFKA_4.ranges])
+        super().__init__(release=STORES_V2)
         asks = self.connect()
         assert asks.wire is not None
         asks.wire.send(INIT)

@@ -16,15 +16,15 @@ from idemproxy.codecs.batch_marker import Identity
 _IDENTITY = struct.Struct(">qhii")
 _FIELDS = struct.Struct(">hi")
 _BYTES = 6
-_NO_PRODUCER = b"\xff" * _BYTES
-"""What a producer without idempotence sends: epoch -1 and base sequence -1."""
+_PLAIN_EPOCHS = (b"\xff\xff", b"\0\0")
+"""What producers without idempotence send."""
 
 
 def fields_of(identity: Sequence[int]) -> tuple[int, int]:
     """Producer epoch and base sequence of a batch whose marker stands for this identity."""
     made = blake2b(_IDENTITY.pack(*identity), digest_size=8, person=b"header").digest()[:_BYTES]
-    if made == _NO_PRODUCER:
-        made = made[:-1] + b"\xfe"
+    if made[:2] in _PLAIN_EPOCHS:
+        made = bytes((made[0] ^ 0x40,)) + made[1:]
     epoch, sequence = _FIELDS.unpack(made)
     return epoch, sequence
 
