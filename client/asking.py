@@ -48,6 +48,22 @@ class Ask:
 
 
 @value(frozen=True, slots=True)
+class AskAtOnce:
+    """Ask one server several requests of one API, which are all sent before the first answer is waited for. The results
+    are the decoded answers, in the order of the requests. Raises as ``Ask``: AnswersOutOfOrder is one."""
+
+    address: Address
+    api_key: int
+    versions: tuple[int, int]
+    what: str
+    requests: tuple[Mapping[str, Any], ...]
+
+    def __await__(self) -> Generator[Any, Any, list[Any]]:
+        answers: list[Any] = yield self
+        return answers
+
+
+@value(frozen=True, slots=True)
 class Offered:
     """The result is which versions of each API a server has: (lowest, highest) by API key. Raises as ``Ask``."""
 
@@ -56,6 +72,16 @@ class Offered:
     def __await__(self) -> Generator[Any, Any, Mapping[int, tuple[int, int]]]:
         offered: Mapping[int, tuple[int, int]] = yield self
         return offered
+
+
+@value(frozen=True, slots=True)
+class Disconnect:
+    """Close the connection that is kept to a server. What is asked next goes over another one."""
+
+    address: Address
+
+    def __await__(self) -> Generator[Any, Any, None]:
+        yield self
 
 
 @value(frozen=True, slots=True)
@@ -77,7 +103,7 @@ class Now:
         return now
 
 
-Effect = Ask | Offered | Sleep | Now
+Effect = Ask | AskAtOnce | Offered | Disconnect | Sleep | Now
 
 
 class Servers:

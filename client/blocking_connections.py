@@ -6,14 +6,14 @@ import contextlib
 import socket
 import ssl
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from ..codecs import messages
 from ..producing.cluster import Address
 from ..producing.errors import ClientError
 from . import limits
-from .asking import Ask, Effect, Offered, Sleep
+from .asking import Ask, AskAtOnce, Disconnect, Effect, Offered, Sleep
 from .errors import ConnectionFailed
 from .link import Link, decode_answer
 from .security import login_maker
@@ -140,30 +140,37 @@ class Connections:
 
     def _perform(self, effect: Effect, until: float | None, seconds_each: float) -> Any:
         if isinstance(effect, Ask):
-            return self._ask(effect, earlier(time.monotonic() + seconds_each, until))
+            return self._ask(effect, (effect.fields,), earlier(time.monotonic() + seconds_each, until))[0]
+        if isinstance(effect, AskAtOnce):
+            return self._ask(effect, effect.requests, earlier(time.monotonic() + seconds_each, until))
         if isinstance(effect, Offered):
             connection = self._open[effect.address] = self._taken(effect.address, until)
             return connection.link.versions
+        if isinstance(effect, Disconnect):
+            if (kept := self._open.pop(effect.address, None)) is not None:
+                kept.close()
+            return None
         if isinstance(effect, Sleep):
             time.sleep(effect.seconds)
             return None
         return time.monotonic()
 
-    def _ask(self, ask: Ask, until: float | None) -> Any:
+    def _ask(self, ask: Ask | AskAtOnce, requests: Sequence[Mapping[str, Any]], until: float | None) -> list[Any]:
         connection = self._taken(ask.address, until)
         try:
             link = connection.link
             version = link.version_of(ask.api_key, *ask.versions, ask.what)
-            body = messages.encode_request(ask.api_key, version, **ask.fields)
-            connection.send(link.request(ask.api_key, version, body)[1], self._deadline(until))
-            while True:
+            bodies = [messages.encode_request(ask.api_key, version, **fields) for fields in requests]
+            frames = [link.request(ask.api_key, version, body)[1] for body in bodies]
+            connection.send(b"".join(frames), self._deadline(until))
+            answers: list[Any] = []
+            while len(answers) < len(frames):
                 data = connection.receive(self._deadline(until))
                 if not data:
                     raise ConnectionFailed("the server closed the connection")
-                for answered in link.received(data):
-                    answer = decode_answer(answered)
-                    self._open[ask.address] = connection
-                    return answer
+                answers += map(decode_answer, link.received(data))
+            self._open[ask.address] = connection
+            return answers
         finally:
             if self._open.get(ask.address) is not connection:
                 connection.close()

@@ -9,6 +9,10 @@ class ConnectionFailed(ClientError):
     """A server cannot be reached, the connection to it ended, or it does not answer in time."""
 
 
+class AnswersOutOfOrder(ConnectionFailed):
+    """The server answered a later request first, on one connection. What belongs to which request cannot be known."""
+
+
 class AuthenticationFailed(ConnectionFailed):
     """The server does not accept us. Not tried again."""
 

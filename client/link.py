@@ -20,7 +20,7 @@ from ..codecs.sasl_exchange import SaslExchange
 from ..producing.cluster import METADATA
 from . import limits
 from .asking import FETCH, LIST_OFFSETS
-from .errors import AuthenticationFailed, ConnectionFailed, UnsupportedServer
+from .errors import AnswersOutOfOrder, AuthenticationFailed, ConnectionFailed, UnsupportedServer
 
 _FIRST_CORRELATION_ID: Final = 1
 _OF_OLD_BROKERS: Final = {FETCH: (0, 0), LIST_OFFSETS: (0, 0), METADATA: (0, 0)}
@@ -145,11 +145,15 @@ class Link:
                 asked = self._asked.popleft()
                 correlation_id, body_offset = parse_response_header(one, asked.api_key, asked.api_version)
                 if correlation_id != asked.correlation_id:
-                    raise ConnectionFailed(f"the server answers {correlation_id} where {asked.correlation_id} is due")
+                    kind = AnswersOutOfOrder if self._is_asked(correlation_id) else ConnectionFailed
+                    raise kind(f"the server answers {correlation_id} where {asked.correlation_id} is due")
                 answers.append(Answered(asked, one, body_offset))
         except WireError as error:
             raise ConnectionFailed(f"the answer cannot be read: {error}") from None
         return answers
+
+    def _is_asked(self, correlation_id: int) -> bool:
+        return any(one.correlation_id == correlation_id for one in self._asked)
 
     def _greet(self) -> bytes:
         """Return the first request. Brokers before 0.10 have no ApiVersions, and 0.9 loses requests of other

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -12,7 +12,7 @@ from ..codecs import messages
 from ..producing.cluster import Address
 from ..producing.errors import ClientError
 from . import limits
-from .asking import Ask, Effect, Offered, Sleep
+from .asking import Ask, AskAtOnce, Disconnect, Effect, Offered, Sleep
 from .errors import ConnectionFailed
 from .link import Link, decode_answer
 from .security import login_maker
@@ -117,32 +117,39 @@ class Connections:
             flow.close()
 
     async def _perform(self, effect: Effect, until: float | None, seconds_each: float) -> Any:
-        if isinstance(effect, Ask):
+        if isinstance(effect, Ask | AskAtOnce):
             end = trio.current_time() + seconds_each
-            return await self._ask(effect, end if until is None else min(end, until))
+            requests = (effect.fields,) if isinstance(effect, Ask) else effect.requests
+            answers = await self._ask(effect, requests, end if until is None else min(end, until))
+            return answers[0] if isinstance(effect, Ask) else answers
         if isinstance(effect, Offered):
             connection = self._open[effect.address] = await self._taken(effect.address, until)
             return connection.link.versions
+        if isinstance(effect, Disconnect):
+            if (kept := self._open.pop(effect.address, None)) is not None:
+                await kept.aclose()
+            return None
         if isinstance(effect, Sleep):
             await trio.sleep(effect.seconds)
             return None
         return trio.current_time()
 
-    async def _ask(self, ask: Ask, until: float) -> Any:
+    async def _ask(self, ask: Ask | AskAtOnce, requests: Sequence[Mapping[str, Any]], until: float) -> list[Any]:
         connection = await self._taken(ask.address, until)
         try:
             link = connection.link
             version = link.version_of(ask.api_key, *ask.versions, ask.what)
-            body = messages.encode_request(ask.api_key, version, **ask.fields)
-            await connection.send(link.request(ask.api_key, version, body)[1], self._deadline(until))
-            while True:
+            bodies = [messages.encode_request(ask.api_key, version, **fields) for fields in requests]
+            frames = [link.request(ask.api_key, version, body)[1] for body in bodies]
+            await connection.send(b"".join(frames), self._deadline(until))
+            answers: list[Any] = []
+            while len(answers) < len(frames):
                 data = await connection.receive(self._deadline(until))
                 if not data:
                     raise ConnectionFailed("the server closed the connection")
-                for answered in link.received(data):
-                    answer = decode_answer(answered)
-                    self._open[ask.address] = connection
-                    return answer
+                answers += map(decode_answer, link.received(data))
+            self._open[ask.address] = connection
+            return answers
         finally:
             if self._open.get(ask.address) is not connection:
                 await connection.aclose()

@@ -17,6 +17,7 @@ from .commands.inspection import arguments as inspection_arguments
 from .commands.job_arguments import JOBS, add_job
 from .commands.journal_arguments import add_journal
 from .commands.parsing import SHELLS, Parser, complete, completion_script, explained
+from .commands.probing.arguments import add_probe
 from .commands.rebuild_arguments import add_rebuild
 from .commands.run_arguments import add_settings
 from .settings.config import ConfigError
@@ -69,6 +70,10 @@ def _command(arguments: Sequence[str] | None) -> int:
         return run_job(options)
     if options.command == "rebuild":
         return _rebuild(options)
+    if options.command == "probe":
+        from .commands.probing.command import run_probe
+
+        return run_probe(options)
     if options.command in inspection_arguments.COMMANDS:
         from .commands.inspection.command import run_inspection
 
@@ -89,6 +94,7 @@ def _parser() -> Parser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     add_settings(commands.add_parser("run", help="serve clients in front of a cluster"))
     add_check_commands(commands)
+    add_probe(commands.add_parser("probe", help="try on a cluster whether, and how, it can be served"))
     inspection_arguments.add_commands(commands)
     add_journal(commands.add_parser("journal", help="show what a proxy's journal says of every batch"))
     add_audit(commands.add_parser("audit", help="count what is wrong in topics: duplicates, gaps, inversions"))

@@ -20,7 +20,7 @@ PAGES = [
     *sorted((ROOT / "docs").rglob("*.md")),
     *(ROOT / name for name in ("README.md", "charts/idemproxy/README.md", "benchmarks/README.md")),
 ]
-VERBS = "run|check|schema|inspect|forget|hide|demo|audit|rebuild"
+VERBS = "run|check|schema|probe|inspect|forget|hide|demo|audit|rebuild"
 IDEMPROXY = re.compile(rf"\s*(?:\$ |kubectl exec \S+ -- )?(?:\S*/)?idemproxy ((?:{VERBS})\b.*)")
 
 

@@ -49,7 +49,8 @@ class Allowed(Enum):
         "45 for the next batch, and those in flight behind it, where the log has lost the one before it, by retention, "
         "compaction, an unclean election or with its topic, and Redis began a new life; or by one of the last two, "
         "before its proxy had noted it: nobody knows that there was one; brokers say 45 after an unclean election, and "
-        "before 2.5 59 after the others"
+        "before 2.5 59 after the others. And 45 for a batch that went with its topic itself, where later ones of its "
+        "producer are in the new one, as brokers say it"
     )
     BEHIND_A_FAILURE = "45 behind a batch of its epoch that its client knows to have failed: the gap is real"
     OVERTAKEN = (
@@ -173,10 +174,11 @@ def was_overtaken(batch: Batch, told: Answer, given_at: float, there: Sequence[I
     return bool(there) and len(later) == len(there) and is_overtaken
 
 
-def was_ahead(told: Answer, given_at: float, there: Sequence[InLog], before: Iterable[InLog]) -> bool:
-    """Was it sent while older batches were in flight over another connection, and was the record before it not in the
-    log then? And did it come to the log after the answer was given, if at all?"""
-    since = told.ahead_since
+def was_ahead(batch: Batch, told: Answer, given_at: float, there: Sequence[InLog], before: Sequence[InLog]) -> bool:
+    """Was it sent while older batches were in flight over another connection, or before older ones that its client has
+    numbered again, and was the record before it not in the log then? And did it come to the log after the answer was
+    given, if at all?"""
+    since = given_at if told.identity in batch.ahead_as else told.ahead_since
     is_later = since is not None and all(record.appended_at > since for record in before)
     return is_later and all(record.appended_at > given_at for record in there)
 

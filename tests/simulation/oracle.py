@@ -363,7 +363,9 @@ class Oracle:
             found = places.get(value, [])
             if len(found) > 1:
                 causes = self._causes(batch, mine)
-                is_allowed = bool(causes) and all(self._may_begin_again(partition, one, places, gone) for one in causes)
+                is_allowed = bool(causes) and all(
+                    self._may_begin_again(partition, one, mine, places, gone) for one in causes
+                )
                 self._judge_copies(partition, batch, found, is_allowed=is_allowed)
             if batch.acknowledged is None:
                 continue
@@ -385,7 +387,12 @@ class Oracle:
         return [one for one in mine if f"45 for batch {one.first}" in batch.renumbered_for]
 
     def _may_begin_again(
-        self, partition: TopicPartition, batch: Batch, places: dict[bytes, list[InLog]], gone: set[bytes]
+        self,
+        partition: TopicPartition,
+        batch: Batch,
+        mine: Sequence[Batch],
+        places: dict[bytes, list[InLog]],
+        gone: set[bytes],
     ) -> bool:
         """Did it get an ``OUT_OF_ORDER_SEQUENCE_NUMBER`` that is allowed, and that makes its client send again what is
         stored?"""
@@ -393,7 +400,8 @@ class Oracle:
         told = [answer for answer in batch.answers if answer.error_code == OUT_OF_ORDER]
         is_gone = self._state_was_lost and went_with_its_topic(self.cluster.partitions[partition], batch, gone)
         return is_gone or any(
-            was_overtaken(batch, answer, self.given_at(partition, answer), _named(there, answer)) for answer in told
+            self._came_early(batch, one, self.given_at(partition, one), _named(there, one), mine, places)
+            for one in told
         )
 
     def _judge_copies(
@@ -474,9 +482,7 @@ class Oracle:
             there = _named([record for record in places.get(batch.values[0], []) if record.is_sure], answer)
             if there and self._is_too_old(partition, there[-1].offset):
                 self.allowed[Allowed.OLDER_THAN_THE_LOG] += 1
-            elif was_overtaken(batch, answer, given_at, there) or was_ahead(
-                answer, given_at, there, self._before(answer, mine, places)
-            ):
+            elif self._came_early(batch, answer, given_at, there, mine, places):
                 self.allowed[Allowed.OVERTAKEN] += 1
             elif there:  # in the log then, or taken later: in any case no gap that was proven
                 self._say(partition, f"{what}, which is in the log under that name")
@@ -484,17 +490,37 @@ class Oracle:
                 self.allowed[Allowed.BEHIND_A_FAILURE] += 1
             elif not keeps_batch_markers(self.cluster.partitions[partition]):
                 self.allowed[Allowed.CANNOT_BE_TOLD] += 1
-            elif self._may_forget(partition) and is_forgotten(
-                self.cluster.partitions[partition], answer.identity, mine
-            ):
+            elif self._is_gone_for_good(partition, batch, answer, mine):
                 self.allowed[Allowed.FORGOTTEN] += 1
             else:
                 self._say(partition, f"{what}, which continues what its producer sent")
+
+    def _came_early(
+        self,
+        batch: Batch,
+        answer: Answer,
+        given_at: float,
+        there: Sequence[InLog],
+        mine: Sequence[Batch],
+        places: dict[bytes, list[InLog]],
+    ) -> bool:
+        """Did it come before what its client had sent, or numbered, before it?"""
+        before = self._before(answer, mine, places)
+        return was_overtaken(batch, answer, given_at, there) or was_ahead(batch, answer, given_at, there, before)
 
     @staticmethod
     def _before(answer: Answer, mine: Sequence[Batch], places: dict[bytes, list[InLog]]) -> list[InLog]:
         """Where the record before its batch lies."""
         return [record for value in values_before(answer.identity, mine) for record in places.get(value, ())]
+
+    def _is_gone_for_good(self, partition: TopicPartition, batch: Batch, answer: Answer, mine: Sequence[Batch]) -> bool:
+        """Is the record before its batch lost, or the batch itself with its topic, which has later ones of its producer
+        since it was made again? The first batch of an epoch has no record before it."""
+        where_from = self.cluster.partitions[partition]
+        return self._may_forget(partition) and (
+            is_forgotten(where_from, answer.identity, mine)
+            or went_with_its_topic(where_from, batch, self._gone(partition))
+        )
 
     def _may_forget(self, partition: TopicPartition) -> bool:
         """May nobody know of what was acknowledged, so that the log alone tells it? If Redis has lost nothing, it lacks

@@ -9,7 +9,9 @@ from simulation.allowed import (
     is_forgotten,
     is_gap_of_failures,
     keeps_batch_markers,
+    was_ahead,
     was_left_behind,
+    went_with_its_topic,
 )
 from simulation.log_records import InLog
 
@@ -55,6 +57,33 @@ def test_only_an_unrecoverable_batch_may_lie_after_one_of_another_id(
 
 
 # ---------------------------------------------------------------------- out of order for what is due by its client
+def test_a_batch_came_early_only_while_the_one_before_it_was_not_in_the_log() -> None:
+    told = Answer(3.0, Identity(OLD, 0, 5, 1), 45, -1, ahead_since=1.0)
+    batch, numbered_again = sent(5, (OLD, 0, 5)), sent(5, (OLD, 0, 5))
+    numbered_again.ahead_as.append(told.identity)
+    unaware = Answer(3.0, told.identity, 45, -1)
+
+    def at(seconds: float) -> list[InLog]:
+        return [InLog(4, b"4", OLD, 0, 4, seconds)]
+
+    assert was_ahead(batch, told, 2.0, [], at(1.5))
+    assert not was_ahead(batch, told, 2.0, [], at(0.5)), "the one before it was there when it was sent"
+    assert not was_ahead(batch, told, 2.0, at(1.5), []), "it was in the log when it was refused"
+    assert was_ahead(batch, told, 2.0, at(2.5), [])
+    assert not was_ahead(batch, unaware, 2.0, [], [])
+    assert was_ahead(numbered_again, unaware, 2.0, [], at(2.5))
+    assert not was_ahead(numbered_again, unaware, 2.0, [], at(1.5))
+
+
+def test_only_a_batch_that_was_lost_as_a_whole_with_a_recreated_topic_went_with_it() -> None:
+    batch = Batch(("t", 0), 0, [b"0", b"1"], 0.0, sent_as=[Identity(OLD, 0, 0, 2)])
+    partition = Partition(PartitionLog(), (1,), 1)
+    assert not went_with_its_topic(partition, batch, {b"0", b"1"})
+    partition.met.add("topic recreated")
+    assert went_with_its_topic(partition, batch, {b"0", b"1", b"2"})
+    assert not went_with_its_topic(partition, batch, {b"0"})
+
+
 def stored(batch: Batch, *, is_marked: bool = True) -> Partition:
     """A partition whose log has this batch, and another producer's after it."""
     partition = Partition(PartitionLog(), (1,), 1)

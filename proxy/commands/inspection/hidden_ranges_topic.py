@@ -11,9 +11,9 @@ from ....state.hidden_ranges import HiddenRange, HiddenRanges, OffsetRange, Stat
 from ....state.redis_inspection import RedisInspection
 from ...hidden_ranges.records import UnreadableHiddenRange, read_record
 from ...hidden_ranges.topic import PARTITION
-from ...net.tls import TlsError, client_context
 from ...settings.addresses import join_host_and_port
 from ...settings.config import ConfigError, Settings
+from ..broker_access import broker_access
 from .hidden_ranges import table_of, where_is
 
 if TYPE_CHECKING:
@@ -79,17 +79,9 @@ def _records(client: Client, topic: str) -> Iterator[StoredRecord]:
 
 
 def _client(settings: Settings) -> Client:
-    from ....client import Client, Sasl
+    from ....client import Client
 
-    try:
-        tls = None if settings.upstream_tls is None else client_context(settings.upstream_tls)
-    except TlsError as error:
-        raise ConfigError(f"upstream.tls: {error}") from None
-    sasl, said = None, settings.upstream_sasl
-    if said is not None:
-        if said.token_file is not None:
-            raise ConfigError("brokers that want a token (OAUTHBEARER) cannot be read by it yet")
-        sasl = Sasl(said.mechanism, said.username or "", said.password or "")
+    tls, sasl = broker_access(settings)
     bootstrap = [join_host_and_port(*address) for address in settings.upstream]
     return Client(bootstrap, client_id="idemproxy-hide", tls=tls, sasl=sasl, seconds_max=SECONDS_MAX)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from idemproxy.client.asking import Ask, Now, Offered, Servers, Sleep
+from idemproxy.client.asking import Ask, AskAtOnce, Disconnect, Now, Offered, Servers, Sleep
 from idemproxy.client.link import Link
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
@@ -89,6 +89,13 @@ class FlowRun:
             return self.now
         if isinstance(effect, Offered):
             return self.offered
+        if isinstance(effect, Disconnect):
+            return None
+        if isinstance(effect, AskAtOnce):
+            return [
+                self._perform(Ask(effect.address, effect.api_key, effect.versions, effect.what, fields))
+                for fields in effect.requests
+            ]
         assert isinstance(effect, Ask)
         self.asked.append(effect)
         self.now += self.seconds_of_an_answer

@@ -2,7 +2,7 @@
 
 import pytest
 
-from idemproxy.client.errors import AuthenticationFailed, ConnectionFailed, UnsupportedServer
+from idemproxy.client.errors import AnswersOutOfOrder, AuthenticationFailed, ConnectionFailed, UnsupportedServer
 from idemproxy.client.link import Link
 from idemproxy.client.security import Sasl, login_maker
 from idemproxy.codecs import messages
@@ -109,6 +109,16 @@ def test_what_cannot_be_an_answer_ends_the_link(data: bytes, said: str) -> None:
     link.request(METADATA, 4)
     with pytest.raises(ConnectionFailed, match=said):
         link.received(data)
+
+
+def test_an_answer_to_a_later_request_is_told_from_one_to_none() -> None:
+    for number, is_asked in ((3, True), (9, False)):
+        link = ready_link({METADATA: (0, 4)})
+        link.request(METADATA, 4)
+        link.request(METADATA, 4)
+        with pytest.raises(ConnectionFailed, match=f"answers {number} where 2 is due") as failed:
+            link.received(answer_to(number))
+        assert isinstance(failed.value, AnswersOutOfOrder) == is_asked
 
 
 def test_a_server_that_refuses_the_first_question_is_not_supported() -> None:

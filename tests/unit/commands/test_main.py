@@ -42,7 +42,7 @@ def test_a_command_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[st
     assert ended(["fly"]) == 2
     lines = capsys.readouterr().err.splitlines()
     assert "begin with:" in lines, "without a word there is help"
-    commands = "run, check, schema, inspect, forget, hide, journal, audit"
+    commands = "run, check, schema, probe, inspect, forget, hide, journal, audit"
     jobs = "rebuild, copy, merge, repartition, clean"
     start = f"idemproxy: COMMAND: unknown: fly; there are {commands}, {jobs}, demo, completion"
     assert lines[-2:] == [start, "what there is: idemproxy --help"]
