@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from io import FileIO
@@ -36,6 +36,7 @@ from ..broker.served import Idempotence
 from ..connection.shell import ConnectionShell
 from ..engine.engine import Engine, MakeHandler
 from ..events import InternalError, OperatorMessage, Report
+from ..flow.form import Form
 from ..native.engine_session import serving
 from ..native.raising import RaisingSession
 from ..native.session import NativeSession
@@ -752,7 +753,7 @@ class Server:
         where = "private, in the data directory" if is_private else "external"
         found = found or self.engine.topology.bootstrap.version
         return [
-            f"brokers: {found}, message format v1; topics: {len(cluster.topics)}",
+            f"brokers: {found}, message format {_formats(self.engine.topology.brokers)}; topics: {len(cluster.topics)}",
             f"Redis: {where}; cluster name {self._settings.cluster!r}",
             *self._listeners.shown(cluster.brokers),
         ]
@@ -871,3 +872,8 @@ async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:
     done = trio.Event()
     start(done.set)
     await done.wait()
+
+
+def _formats(brokers: Iterable[Broker]) -> str:
+    """Return the message formats that these brokers store."""
+    return " and ".join(sorted({"v1" if one.form is Form.WRAPPER_V1 else "v2" for one in brokers})) or "v1"
