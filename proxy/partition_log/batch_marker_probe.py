@@ -18,10 +18,12 @@ from .topic_facts import TopicFacts
 
 
 class BatchMarkerProbe:
-    """The batch marker probes of one process. ``probed``: partitions of which an append was read back lately."""
+    """The batch marker probes of one process. ``probed``: partitions of which an append was read back lately, and what
+    the topic does with batch markers is known. ``pending``: those of which one is being read back."""
 
     def __init__(self, topics: TopicFacts, bounds: LowerBounds, report: Report) -> None:
         self.probed: set[Place] = set()
+        self.pending: set[Place] = set()
         self._topics = topics
         self._bounds = bounds
         self._report = report
@@ -29,12 +31,16 @@ class BatchMarkerProbe:
     async def probe(self, place: Place, sent_set: Buffer, last_offset: int) -> None:
         """Check whether the broker has kept the batch marker of an append, and let an append be checked again after a
         while: the topic's settings and the brokers' message format may change under a running proxy. ``sent_set``: what
-        was appended. To be called where the partition is put among ``probed``."""
+        was appended. To be called where the partition is put among ``pending``."""
         sent_codec = next(message_set.iterate_shallow(sent_set)).codec
         del sent_set  # neither it nor what is fetched is kept during the wait
-        if await self._has_seen(place, sent_codec, last_offset):
+        has_seen = await self._has_seen(place, sent_codec, last_offset)
+        self.pending.discard(place)
+        if has_seen:
+            # Not before: under an append reservation a batch without its batch marker could not be found again (R2).
+            self.probed.add(place)
             await Wait(limits.BATCH_MARKER_PROBE_SECONDS)
-        self.probed.discard(place)
+            self.probed.discard(place)
 
     async def _has_seen(self, place: Place, sent_codec: int, last_offset: int) -> bool:
         """Look at the append as it is stored. If the batch marker is lost, as the broker has compressed with another

@@ -453,8 +453,8 @@ class Stream:
     def probe_batch_marker(self, message_set: Buffer, last_offset: int) -> None:
         """Have an append read back by a flow of its own, unless one was lately (``batch_marker_probe.py``)."""
         place, probe = (self.topic, self.partition), self.context.batch_marker_probe
-        if place not in probe.probed:
-            probe.probed.add(place)
+        if place not in probe.probed and place not in probe.pending:
+            probe.pending.add(place)
             self.work_aside(probe.probe(place, message_set, last_offset))
 
     def work_aside(self, flow: Flow) -> None:

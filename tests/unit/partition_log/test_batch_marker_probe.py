@@ -199,3 +199,18 @@ def test_a_topic_is_not_marked_again_while_another_partition_of_it_loses_batch_m
     stage.run(3 * limits.BATCH_MARKER_PROBE_SECONDS)
     look_at_another_partition()
     assert stage.context.topics.unmarked == set(), "nothing was written to the other one since"
+
+
+def test_until_an_append_was_read_back_no_append_reservation_is_taken() -> None:
+    """Under one a batch without its batch marker could not be found again (seed 7028329)."""
+    stage, client = Stage(owns=True), Client()
+    stage.log_seconds = 1.0
+    for sequence in range(4):
+        assert stage.send(client, sequence).offset == sequence
+        assert stage.sequencer.stream.held.append_reservation is None
+    assert stage.context.batch_marker_probe.pending == {(TOPIC, PARTITION)}
+    stage.run(2)
+    for sequence in range(4, 8):
+        assert stage.send(client, sequence).offset == sequence
+    assert stage.context.batch_marker_probe.probed == {(TOPIC, PARTITION)}
+    assert stage.sequencer.stream.held.append_reservation is not None
