@@ -203,6 +203,9 @@ GROUP_BYTES_MAX: Final = 128 * KIB
 """Old consumers stall on a wrapper that is larger than their fetch size, so batches go into one only up to this."""
 QUEUED_BATCHES_MAX: Final = 32
 """Batches of one producer on one partition that wait; clients have five in flight, retries may double them."""
+EPOCHS_AHEAD: Final = 2
+"""Epochs after the newest known one whose beginning a rebuild looks for where the log may be of format v2: a client
+begins a new one after a failure."""
 TOO_LARGE_SECONDS: Final = 60.0
 """A size that a topic was seen to refuse counts for so long: then a larger batch is sent whole again, for its limit may
 have been raised (``max.message.bytes``). Where it was not, that costs a few refused requests a minute."""
@@ -527,6 +530,12 @@ DESCRIBES_AT_WORK_MAX: Final = 4
 """DescribeProducers requests at a time: each may have logs read for all producers of its partitions."""
 DESCRIBED_PRODUCERS_MAX: Final = 10_000
 """In one answer, which is encoded in one step of some 20 ms."""
+TOPIC_IDS_KNOWN_MAX: Final = 10_000
+"""Topics whose names are remembered for clients that name them by their ids: about 2 MB."""
+TOPIC_ID_SECONDS: Final = 60.0
+"""How long: a topic may be deleted meanwhile, and another one may have its name. So long a batch for the old one may be
+appended to the new one, as one that names the topic is."""
+
 HIDDEN_RANGES_LOOK_SECONDS: Final = 2.0
 """How often the stored hidden ranges, one key, are read: so long it may take until a change is seen."""
 HIDDEN_RANGES_FIRST_LOOK_SECONDS: Final = 0.1

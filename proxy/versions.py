@@ -297,6 +297,11 @@ def native(ranges: Iterable[BrokerRanges]) -> BrokerRanges:
     return {int(key): (common[key][0], last[key]) for key in last if common[key][0] <= last[key]}
 
 
+def in_both(one: BrokerRanges, other: BrokerRanges) -> BrokerRanges:
+    """Return what both have."""
+    return _intersection([one, other])
+
+
 def is_dropped(api_key: int, api_version: int) -> bool:
     """Does Kafka 4 lack this version of an API, and Kafka 3 have it?"""
     return 0 <= api_version < KAFKA_4_FROM.get(api_key, 0)

@@ -148,7 +148,6 @@ def concerns(watched: Watched) -> list[str]:
         if not broker.is_ready
     ]
     found += list(_overdue(now))
-    found += [f"broker {broker.id} {broker.why_held}" for broker in now.topology.brokers if broker.why_held]
     seconds = now.oldest_unknown_outcome_seconds
     if seconds > limits.SCAN_SECONDS_MAX:
         found.append(f"an append has been in doubt for {seconds:.0f} s")
@@ -226,8 +225,6 @@ def samples(watched: Watched) -> Iterator[Sample]:
             now.produce_connections_of_clients(broker.id),
         )
         yield Sample(names.BROKER_UP, name, int(broker.is_ready))
-        if not now.is_native:
-            yield Sample(names.BROKER_HELD, name, int(bool(broker.why_held)))
         yield Sample(names.PRODUCE_CONNECTIONS, (*name, "busy"), produce_connections.busy)
         yield Sample(names.PRODUCE_CONNECTIONS, (*name, "idle"), produce_connections.idle)
         yield Sample(names.PRODUCE_CONNECTIONS, (*name, "own_busy"), own.busy)

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
+from ...codecs.record_batch import is_batch
+from ...reactor import Buffer
 from ..flow.outcome import NotSent
 from .queued_append import QueuedAppend
 from .slow_partitions import ON_TRIAL, USUAL, Place
@@ -138,6 +140,7 @@ class AppendQueue:
         more: list[PartitionQueue] = []
         refused: list[tuple[QueuedAppend, str]] = []
         room = bytes_max
+        first: Buffer = b""
         while ring:
             queue, _ = ring.popitem(last=False)
             if queue.only is not None and queue.again is None:
@@ -145,7 +148,7 @@ class AppendQueue:
                 queue.count -= 1
             else:
                 append = queue.pop()
-            fits = not taken or append.size_bytes <= room
+            fits = not taken or (append.size_bytes <= room and is_batch(append.message_set) == is_batch(first))
             refusal = (lease_refusal or append.may_send()) if fits else None
             if not fits or refusal is not None:
                 if refusal is not None:
@@ -160,6 +163,8 @@ class AppendQueue:
                 continue
             self.count -= 1
             self.size_bytes -= append.size_bytes
+            if not taken:
+                first = append.message_set
             taken += (append,)
             room -= append.size_bytes
             if queue.count:

@@ -22,10 +22,6 @@ _PROXIES_RUN = (
     "proxies that give it are running: stop all of them first, or say auto. One that was killed counts until its lease "
     "has ended"
 )
-_FRESH_START_ON_V2 = (
-    "all brokers store message format v2, in which idemproxy cannot determine the outcome of a lost answer, and "
-    "upstream.idempotence is proxy: say auto or native, and the brokers give idempotence"
-)
 
 
 class Mode:
@@ -53,7 +49,7 @@ class Mode:
     @property
     def may_be_native(self) -> bool:
         """May the brokers give it, for all that is configured and that they tell?"""
-        return Idempotence.NATIVE in (self.wanted, self.by_brokers)
+        return self.wanted is not Idempotence.PROXY and Idempotence.NATIVE in (self.wanted, self.by_brokers)
 
     def agreed(
         self, cluster: str, stored: Stored, by_brokers: Idempotence | None, allows_duplicates: bool
@@ -74,8 +70,7 @@ class Mode:
             if kept == MODE_NATIVE:
                 says = _REDIS_SAYS.format("the brokers give", cluster, "native", "proxy")
                 return f"{says}: {_NATIVE_IS_STORED.format(cluster)}"
-            is_futile = kept is None and by_brokers is Idempotence.NATIVE
-            return _FRESH_START_ON_V2 if is_futile else Idempotence.PROXY
+            return Idempotence.PROXY
         if kept == MODE_NATIVE:
             return Idempotence.NATIVE
         if self.wanted is Idempotence.NATIVE and stored.has_proxies:  # they would keep running next to this one
@@ -97,13 +92,12 @@ def native_though_brokers_cannot(cluster: str) -> str:
     )
 
 
-WAITS = (
-    "all brokers store message format v2, and Redis has entries of producers: batches with a producer id wait, with "
-    "retriable errors. Stop these producers: when their entries have expired (producers.expiry_seconds) or are removed "
-    "(idemproxy forget), the brokers give idempotence. Or accept duplicates of what is in flight: "
-    "upstream.allow_duplicates_in_flight, and restart"
+NATIVE_LATER = (
+    "all brokers have producer ids, and Redis has entries of producers: the proxy keeps giving idempotence. Once these "
+    "producers are stopped and their entries have expired (producers.expiry_seconds) or are removed (idemproxy "
+    "forget), the brokers give it"
 )
-"""What is said where a proxy that gives idempotence has no broker any more to which it can append."""
+"""What is said where the mode is going to change."""
 
 NATIVE_NOW = (
     "no producer has an entry any more, and all brokers have producer ids: from now on they give idempotence, requests "

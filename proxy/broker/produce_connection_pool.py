@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from itertools import chain, islice
 from math import ceil
 
+from ...codecs.produce import BATCH_VERSIONS
 from ...reactor import Reactor
 from .. import limits
 from ..events import ProduceConnectionLost, ProduceOverdue, Report
@@ -81,6 +82,7 @@ class ProduceConnectionPool:
         is_away: Callable[[], bool] = _is_there,
     ) -> None:
         self.broker_id = broker_id
+        self.batch_version = BATCH_VERSIONS[0]
         self.may_send = may_send
         self._open_produce_connection = open_produce_connection
         self._look_seconds = look_seconds
@@ -107,7 +109,7 @@ class ProduceConnectionPool:
         self._is_closing_idle = False
         self._throttled_until = 0.0
         self.is_usable = False
-        """May batches be sent to the broker? Not before its version is certain, nor while it stores format v2."""
+        """May batches be sent to the broker? Not before its version is certain."""
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` is called with the outcome, once."""
@@ -124,8 +126,7 @@ class ProduceConnectionPool:
             self._watch()
 
     def set_usable(self, usable: bool) -> None:
-        """Batches may be sent to the broker from now on, or not: its control connection was lost, or it
-        stores format v2."""
+        """Batches may be sent to the broker from now on, or not: its control connection was lost."""
         self.is_usable = usable
         if usable:
             self._plan_dispatch()

@@ -1,9 +1,8 @@
 """Which brokers are served, and as what. Pure: takes what a broker reported of itself, and says why it is not served.
 
-Where the proxy gives idempotence, a broker of Kafka 0.11 or later, which has producer ids of its own, is served only if
-it stores a message format before v2, while a cluster is upgraded in place. In its own format it drops the batch
-markers, by which the outcome of a lost answer is determined: so it is asked and read, and gets no batch. Where the
-brokers give it themselves ("native"), each of them needs producer ids. Source of the rule for 3.0: KIP-724, seen on
+Where the proxy gives idempotence, what is sent to a broker depends on the message format in which it stores batches: a
+broker of Kafka 0.11 or later may store v1, while a cluster is upgraded in place (``flow/form.py``). Where the brokers
+give it themselves ("native"), each of them needs producer ids, and v2. Source of the rule for 3.0: KIP-724, seen on
 3.9.1.
 
 That a broker lists InitProducerId does not show that it checks sequences: some services take producer ids and ignore
@@ -20,6 +19,7 @@ from enum import Enum
 from ... import DOCUMENTATION
 from ...codecs.error_codes import ErrorCode
 from ..bridge.configs import BrokerSettings
+from ..flow.form import Form
 from ..versions import NEWER, ApiKey, BrokerRanges, Detected
 
 _FORMAT = "log.message.format.version"
@@ -49,14 +49,11 @@ class Idempotence(Enum):
 class Kind(Enum):
     """``UNSURE``: the next try may tell what it is. ``OTHER_CLUSTER``: it is of another cluster than the broker that
     reported its cluster first; its address may be given to one of ours. ``UNSERVED``: another broker has to take its
-    place, or its settings have to change. ``OTHER_FORMAT``: it stores format v2, in which a batch could not be found
-    again. Where the proxy gives idempotence such a broker is held: it is asked and read, and no batch with a producer
-    id is sent to it."""
+    place, or its settings have to change."""
 
     UNSURE = "unsure"
     OTHER_CLUSTER = "other cluster"
     UNSERVED = "unserved"
-    OTHER_FORMAT = "other format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +67,12 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a broker can be served as. ``in_proxy``: why it is not served where the proxy gives idempotence, None if it
-    is; ``in_native``: the same where the brokers give it. ``remark``: what an operator should know though it is
-    served where the proxy does; ``native_remark``: the same where the brokers do."""
+    is; ``in_native``: the same where the brokers give it. ``form``: how it stores batches. ``remark``: what an operator
+    should know though it is served where the proxy does; ``native_remark``: the same where the brokers do."""
 
     in_proxy: Refusal | None
     in_native: Refusal | None
+    form: Form = Form.WRAPPER_V1
     remark: str = ""
     native_remark: str = ""
 
@@ -130,14 +128,16 @@ def _judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
     if not has_producer_ids(found.ranges):
         return Judgement(_without_ids(reported), _WITHOUT_IDS)
     if found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
-        return Judgement(_other_format("v2"), None)
-    in_proxy = UNTOLD if reported is None else by_settings(reported)
-    if in_proxy is None:
-        assert reported is not None
-        form = reported.values.get(_FORMAT)
-        why = f"{_HAS_IDS}, but stores message format {form}, in which it has no idempotence; raise {_FORMAT} first"
-        return Judgement(None, Refusal(Kind.UNSERVED, why), remark(reported))
-    return Judgement(in_proxy, None if in_proxy.kind is Kind.OTHER_FORMAT else in_proxy)
+        return Judgement(None, None, Form.MARKED_V2)
+    form = UNTOLD if reported is None else by_settings(reported)
+    if isinstance(form, Refusal):
+        return Judgement(form, form)
+    if form is Form.MARKED_V2:
+        return Judgement(None, None, form)
+    assert reported is not None
+    said = reported.values.get(_FORMAT)
+    why = f"{_HAS_IDS}, but stores message format {said}, in which it has no idempotence; raise {_FORMAT} first"
+    return Judgement(None, Refusal(Kind.UNSERVED, why), remark=remark(reported))
 
 
 def judge_wanted(found: Detected, reported: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:
@@ -181,26 +181,27 @@ _WITHOUT_IDS = Refusal(
 )
 
 
-def by_settings(reported: BrokerSettings) -> Refusal | None:
-    """Return why a broker of Kafka 0.11 or later is not served, None if it keeps a message format before v2.
-    ``reported``: the ``SETTINGS`` that it has."""
+def by_settings(reported: BrokerSettings) -> Form | Refusal:
+    """Return how a broker of Kafka 0.11 or later stores batches, or why it is not served. ``reported``: the
+    ``SETTINGS`` that it has."""
     if reported.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return Refusal(Kind.UNSERVED, f"{UNTOLD.reason}; {_RIGHT}, or say who gives idempotence ({_SETTING})")
     if reported.error_code:
         return Refusal(Kind.UNSURE, f"{UNTOLD.reason}: error {reported.error_code}")
     form, protocol = reported.values.get(_FORMAT), reported.values.get(_PROTOCOL)
-    if form is not None and protocol is not None and _is_before(form, _OWN_FORMAT_FROM):
-        if _is_before(protocol, _FORMAT_IGNORED_FROM):
-            return None
-        return _other_format(f"3.0 ({_FORMAT} {form} has no effect with {_PROTOCOL} {protocol})")
-    return _other_format("v2" if form is None else form)
+    if form is None or protocol is None:
+        return Form.MARKED_V2
+    is_kept = _is_before(form, _OWN_FORMAT_FROM) and _is_before(protocol, _FORMAT_IGNORED_FROM)
+    return Form.WRAPPER_V1 if is_kept else Form.MARKED_V2
 
 
 def _without_ids(reported: BrokerSettings | None) -> Refusal | None:
     """The same for one with newer versions and no producer ids: only its settings can show that it stores v1."""
     found = NO_KAFKA if reported is None else by_settings(reported)
-    if found is None or found.kind is not Kind.UNSURE:
-        return found and NO_KAFKA
+    if isinstance(found, Form):
+        return None if found is Form.WRAPPER_V1 else NO_KAFKA
+    if found.kind is not Kind.UNSURE:
+        return NO_KAFKA
     assert reported is not None
     return Refusal(Kind.UNSURE, f"it does not tell its settings: error {reported.error_code}")
 
@@ -211,15 +212,6 @@ def remark(reported: BrokerSettings) -> str:
     return (
         f"has producer ids of its own, and is served as long as it stores message format {form}; "
         f"see {DOCUMENTATION}/how-to/upgrade-brokers.html"
-    )
-
-
-def _other_format(form: str) -> Refusal:
-    return Refusal(
-        Kind.OTHER_FORMAT,
-        f"stores message format {form}, in which idemproxy cannot determine the outcome of a lost answer: it is read, "
-        "and batches with a producer id for the partitions that it leads wait, with retriable errors. Set "
-        f"{_FORMAT} below 0.11 on it, or let the brokers give idempotence: {DOCUMENTATION}/how-to/upgrade-brokers.html",
     )
 
 

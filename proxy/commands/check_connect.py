@@ -27,7 +27,7 @@ from .. import limits
 from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
 from ..bridge.cluster import Cluster, Topic
 from ..broker.broker import Broker
-from ..broker.mode import WAITS, Mode
+from ..broker.mode import NATIVE_LATER, Mode
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence, choose
@@ -129,7 +129,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         elif mode.by_brokers is not None and isinstance(why := _agreed(settings, mode, stored), str):
             findings.append(Finding("problem", "redis", why))
         elif mode.by_brokers is Idempotence.NATIVE and not mode.is_native and mode.wanted is None:
-            findings.append(Finding("problem", "brokers", WAITS))
+            findings.append(Finding("ok", "brokers", NATIVE_LATER))
         if mode.may_be_native and no_entries:
             findings.append(Finding("problem", "redis", no_entries))
         nursery.cancel_scope.cancel()
@@ -307,8 +307,6 @@ class _Tried:
         """Return what was found."""
         if not self.broker.is_ready:
             return Finding("problem", self.what, self.reason)
-        if self.broker.is_held:
-            return Finding("problem", self.what, self.broker.why_held)
         if self.broker.remark:
             return Finding("warning", self.what, self.broker.remark)
         if self._mode.is_native and self.broker.id >= 0:

@@ -32,10 +32,12 @@ from ..broker.broker import BOOTSTRAP_ID, Broker
 from ..broker.mode import Mode
 from ..broker.produce_connection_pool import NO_PRODUCE_CONNECTIONS, ProduceConnectionStatistics
 from ..broker.served import Idempotence
+from ..broker.topic_names import TopicNames
 from ..broker.topology import Topology
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
 from ..events import ClientRefused, ConnectionRefused, InternalError, Report
+from ..flow.form import Form
 from ..flow.runner import FlowRunner
 from ..hidden_ranges.known import KnownHiddenRanges
 from ..hidden_ranges.topic import HiddenRangesTopic
@@ -57,7 +59,7 @@ from ..session.session import Session
 from ..session.sweeper import Sweeper
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, OldClientSettings, TopicDefaults
-from ..versions import BrokerRanges, advertised, native
+from ..versions import BrokerRanges, advertised, in_both, native
 from .metadata_answers import MetadataAnswers
 from .outside import EngineOutside
 from .perform import effect_handlers
@@ -91,6 +93,7 @@ class Engine:
     _producer_ids: ProducerIds | None = None
     _advertised: dict[int, tuple[int, int]] | None = None
     _native_ranges: BrokerRanges | None = None
+    _engine_ranges: BrokerRanges | None = None
     refuses_all: Callable[[], tuple[str, str] | None] = staticmethod(lambda: None)
     """Why no client is admitted: one of ``metric_names.REFUSALS`` and a sentence; None: they are."""
     topic_defaults = TopicDefaults()
@@ -150,6 +153,7 @@ class Engine:
         self.context.outside = EngineOutside(reactor, self.topology, instance_ids.stored, self.runner, self.loop_budget)
         self.names = Names(instance, self.runner, random_bytes, report)
         self.recent_time, self.hidden_ranges = self.context.time, KnownHiddenRanges(reactor.now)
+        self.topic_names = TopicNames(reactor)
         self.sessions: set[ConnectionShell] = set()
         """The connections of clients."""
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
@@ -357,6 +361,26 @@ class Engine:
             )
         return self._native_ranges
 
+    def engine_ranges(self) -> Mapping[int, tuple[int, int]]:
+        """The same for clients of brokers that store format v2, where the proxy gives idempotence. While a cluster is
+        upgraded, what clients of its other brokers get as well: some clients ask one broker for all."""
+        if self._engine_ranges is None:
+            known = [broker for broker in self.topology.brokers if broker.ranges and broker.refusal is None]
+            own = native(broker.ranges for broker in known if broker.form is Form.MARKED_V2)
+            if any(broker.form is not Form.MARKED_V2 for broker in known):
+                own = in_both(own, self.advertised())
+            self._engine_ranges = own
+        return self._engine_ranges
+
+    def stores_batches(self, broker_id: int | None) -> bool:
+        """Does the broker of a listener store format v2? For one that is not known yet, and for the bootstrap port: do
+        all brokers?"""
+        broker = None if broker_id is None else self.topology.broker(broker_id)
+        if broker is not None and broker.ranges:
+            return broker.form is Form.MARKED_V2
+        known = [one for one in self.topology.brokers if one.ranges and one.refusal is None]
+        return bool(known) and all(one.form is Form.MARKED_V2 for one in known)
+
     def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses:
         """Where a client that reached us at this address reaches each broker; brokers that it cannot reach are left
         out."""
@@ -379,6 +403,10 @@ class Engine:
             return None
         key = (producer_id, topic, partition)
         return self._sequencers.get(key, lambda: Sequencer(self.context, self.runner, *key))
+
+    def has_engine_topic(self, _topic: str) -> bool:
+        """Does the proxy give idempotence on this topic? Where it does not, the brokers do."""
+        return True
 
     @property
     def policy(self) -> HeaderPolicy:
@@ -495,11 +523,11 @@ class Engine:
         self.requests_by_key[api_key] += 1
 
     def _broker_ready(self) -> None:
-        self._advertised = self._native_ranges = None
+        self._advertised = self._native_ranges = self._engine_ranges = None
         self._on_ready()
 
     def _brokers_changed(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        self._advertised = self._native_ranges = None
+        self._advertised = self._native_ranges = self._engine_ranges = None
         self._on_brokers(brokers)
 
     # ------------------------------------------------------------------ drain

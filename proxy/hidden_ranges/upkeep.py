@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from ...codecs.errors import WireError
+from ...codecs.logged import LoggedBatch
 from ...codecs.message_set import ShallowMessage, unpacking
 from ...codecs.steps import at_once
 from ...state.hidden_ranges import (
@@ -205,6 +206,8 @@ class HiddenRangesUpkeep:
                 return None
             for first, message in chunk.messages:
                 if at <= message.offset and first < place.end:
+                    if isinstance(message, LoggedBatch):
+                        return _refused(f"offset {first} is stored in message format v2")
                     if (why := _why_not(place, first, message)) is not None:
                         return _refused(why)
                     found.append((message.offset, message.crc, first))

@@ -7,23 +7,25 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import islice
 from typing import Final, NamedTuple
 
-from ...codecs import message_set
 from ...codecs.batch_marker import DIGEST_BYTES, Identity, digesting_content, parse_batch_marker
-from ...codecs.convert import InnerContents, digesting_inner
+from ...codecs.convert import InnerContents, digesting_inner, digesting_logged
 from ...codecs.errors import WireError
+from ...codecs.header_marker import NO_PRODUCER_ID
+from ...codecs.logged import Logged, LoggedBatch, iterate_logged
 from ...codecs.message_set import ShallowMessage
 from ...codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 from ...reactor import Buffer
 from ...state.commit import Stored
+from ...state.decide import BatchIdentity
 from .. import limits
 from ..bridge.asks import FetchAnswer, FetchRecords
 from ..versions import BrokerRanges
+from .recognised import Recogniser
 
 _CHUNK_BYTES: Final = 1024
 _MESSAGE_BYTES: Final = 800
@@ -95,15 +97,17 @@ class LogChunk:
         self.unreadable: str | None = None
         self.gaps: list[tuple[int, int]] = []
         self.marked: list[Marked] = []
-        self.messages: list[tuple[int, ShallowMessage]] = []
-        """Every message with the offset of its first record, in order."""
+        self.messages: list[tuple[int, Logged]] = []
+        """Every message or batch with the offset of its first record, in order."""
         self._unopened: ShallowMessage | None = None
         self._contents = _Contents()
         self._identity_count = 0
         self.unmarked_to = start
         """The offset after the last message without a batch marker; ``start`` if there is none."""
         self._unpacked_bytes = 0
-        self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] = {}
+        self._pieces: dict[int, list[tuple[Stored, Logged]]] = {}
+        self.marked_batches: list[LoggedBatch] = []
+        """Those of format v2, in order: each may be any producer's."""
 
     @property
     def _foreign_count(self) -> int:
@@ -117,14 +121,14 @@ class LogChunk:
     @property
     def _read_count(self) -> int:
         """The work done so far, as a number of records that take as long."""
-        own = len(self.marked) * _RECORDS_PER_BATCH_MARKER + self._identity_count
+        own = (len(self.marked) + len(self.marked_batches)) * _RECORDS_PER_BATCH_MARKER + self._identity_count
         return self._foreign_count + self._unpacked_bytes // _BYTES_PER_RECORD + own
 
     def read(self, records: memoryview) -> Steps[None]:
         """Take all messages apart, once. The chunk has no content before that."""
         read_before = 0
         try:
-            for message in message_set.iterate_shallow(records):
+            for message in iterate_logged(records):
                 if message.offset >= self.start:
                     yield from self._take(message)
                 if (
@@ -141,7 +145,37 @@ class LogChunk:
             self.unreadable = str(error)
         self.held_bytes = len(records) + self._noted_bytes
 
-    def _take(self, message: ShallowMessage) -> Steps[None]:
+    def _take_batch(self, batch: LoggedBatch) -> Steps[None]:
+        """One without a producer may be a wrapper that a broker has stored in its own format."""
+        if batch.marker is not None or batch.header.producer_id != NO_PRODUCER_ID:
+            self.marked_batches.append(batch)
+            self._add(batch.first, batch)
+            return
+        try:
+            contents = yield from digesting_logged(batch, limits.DECOMPRESSED_BYTES_MAX)
+            for number, (offset, digest) in enumerate(contents, 1):
+                self._contents.add(digest, offset)
+                if not number % STEP_RECORDS:
+                    yield
+            is_gap = batch.header.record_count < batch.record_count
+        except WireError:
+            is_gap = True
+        self._unpacked_bytes += batch.size_bytes
+        if is_gap:
+            self.gaps.append((batch.first, batch.offset + 1))
+        self._add(batch.first, batch)
+        self.unmarked_to = self.end
+
+    def _add(self, first: int, message: Logged) -> None:
+        if first > self.end:
+            self.gaps.append((self.end, first))
+        self.messages.append((first, message))
+        self.end = message.offset + 1
+
+    def _take(self, message: Logged) -> Steps[None]:
+        if isinstance(message, LoggedBatch):
+            yield from self._take_batch(message)
+            return
         marked = marked_of(message)
         if marked is not None:
             first = marked.first
@@ -161,10 +195,7 @@ class LogChunk:
         else:
             first = message.offset
             self._contents.add((yield from digesting_content(message.key, message.value)), first)
-        if first > self.end:
-            self.gaps.append((self.end, first))
-        self.messages.append((first, message))
-        self.end = message.offset + 1
+        self._add(first, message)
         if marked is None:
             self.unmarked_to = self.end
 
@@ -178,7 +209,7 @@ class LogChunk:
             if start + STEP_RECORDS < count:
                 yield
 
-    def message_at(self, offset: int) -> ShallowMessage | None:
+    def message_at(self, offset: int) -> Logged | None:
         """Return the message that contains this offset, None if there is none."""
         for first, message in self.messages:
             if message.offset >= offset:
@@ -186,22 +217,35 @@ class LogChunk:
         unopened = self._unopened  # its inside cannot be read, but its own offset is that of its last record
         return unopened if unopened is not None and unopened.offset == offset else None
 
-    def pieces_of(self, producer_id: int) -> list[tuple[Stored, ShallowMessage]]:
-        """Return what the chunk has of a producer, in order, each piece with the message that holds it."""
-        return self._pieces.get(producer_id, [])
-
-    def pieces_from(self, producer_id: int, start: int) -> Iterator[tuple[Stored, ShallowMessage]]:
-        """Yield the same from the message on that contains this offset, or comes after it."""
-        pieces = self.pieces_of(producer_id)
-        return islice(pieces, bisect_left(pieces, start, key=_offset_of_message), None)
+    def pieces_from(self, recogniser: Recogniser, start: int) -> list[tuple[Stored, Logged]]:
+        """Return what the chunk has of a producer from the message on that contains this offset, or comes after it, in
+        order, each piece with the message that holds it."""
+        found = self._pieces.get(recogniser.producer_id, [])
+        found = found[bisect_left(found, start, key=_offset_of_message) :]
+        batches = self.marked_batches
+        own, named = [], 0
+        for batch in batches[bisect_left(batches, start, key=_offset) :]:
+            while named < len(found) and found[named][1].offset < batch.offset:
+                recogniser.passes(found[named][0])
+                named += 1
+            piece = recogniser.is_it(batch)
+            if piece is not None:
+                own.append((piece, batch))
+        for piece, _ in found[named:]:
+            recogniser.passes(piece)
+        return sorted((*found, *own), key=_offset_of_message) if own else found
 
     def offsets_of(self, content: bytes) -> Iterator[int]:
         """Return the offsets of records without a batch marker that have this content."""
         return self._contents.offsets_of(content)
 
 
-def _offset_of_message(one: tuple[Stored, ShallowMessage]) -> int:
+def _offset_of_message(one: tuple[Stored, Logged]) -> int:
     return one[1].offset
+
+
+def _offset(batch: LoggedBatch) -> int:
+    return batch.offset
 
 
 def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:
@@ -211,17 +255,22 @@ def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:
     return chunk
 
 
-def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int) -> bool:
+def carries(message: Logged, wanted: Sequence[Stored], producer_id: int) -> bool:
     """Does the message's batch marker name every piece in ``wanted``, at its offset? A batch that is stored in parts
     begins with its first part."""
-    stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
+    known = Recogniser(producer_id, [BatchIdentity(*_fields(piece)) for piece in wanted])
+    stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in known.pieces_of(message)}
     return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
 
 
-def has_content(message: ShallowMessage, offset: int, content: bytes) -> Steps[bool]:
+def _fields(piece: Stored) -> tuple[int, int, int]:
+    return piece.producer_epoch, piece.base_sequence, piece.record_count
+
+
+def has_content(message: Logged, offset: int, content: bytes) -> Steps[bool]:
     """Has the record at this offset of a message without a batch marker this digest? False for a message with a batch
     marker: its producer is known without looking into it. Raises WireError."""
-    if marked_of(message) is not None:
+    if isinstance(message, LoggedBatch) or marked_of(message) is not None:
         return False
     if not message.is_wrapper:
         return message.offset == offset and (yield from digesting_content(message.key, message.value)) == content
@@ -235,15 +284,6 @@ def marked_of(message: ShallowMessage) -> Marked | None:
     if identities is None:
         return None
     return Marked(message.offset + 1 - sum(identity.record_count for identity in identities), message, identities)
-
-
-def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
-    """Yield what a message with a batch marker holds of the producer, with offsets; nothing for any other message."""
-    marked = marked_of(message)
-    if marked is not None:
-        for found_id, piece in pieces_in(marked):
-            if found_id == producer_id:
-                yield piece
 
 
 def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
@@ -321,9 +361,11 @@ class ReadLog:
         return (yield from taking_apart(self.offset, self.fetch().parse(api_version, body)))
 
 
-def ends_below(message: ShallowMessage, offset: int) -> bool:
+def ends_below(message: Logged, offset: int) -> bool:
     """Does the message, or a batch in it, end right below this offset? In a log that was truncated or recreated the
     same message may lie elsewhere, with this offset in its middle."""
+    if isinstance(message, LoggedBatch):
+        return message.offset + 1 == offset
     marked = marked_of(message)
     if marked is None:
         return message.offset + 1 == offset

@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import field
 
-from ...codecs import message_set
-from ...codecs.batch_marker import anchor_of
+from ...codecs.batch_marker import Identity
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
+from ...codecs.header_marker import header_marker_of
+from ...codecs.logged import LoggedBatch, anchor_of, iterate_logged
 from ...state.commit import Gathered, Stored
 from ...state.conditional import is_in_place
 from ...state.decide import BatchIdentity
@@ -27,8 +28,9 @@ from ...values import value
 from .. import limits
 from ..bridge.asks import EarliestOffset, FetchRecords, OffsetAnswer
 from ..flow.effects import Ask, Leader, Now, Unanswered
-from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of, pieces_in, pieces_of
+from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of, pieces_in
 from .log_offsets import Later, Position, check_quiescence, current_end
+from .recognised import Joint, Recogniser
 
 
 @value(frozen=True, slots=True)
@@ -71,10 +73,11 @@ class _Notes:
 
     __slots__ = (
         *("anchor", "end_offset", "gap", "gap_at", "gathered", "has_others", "in_place_to", "pieces"),
-        *("unmarked", "unmarked_to"),
+        *("recogniser", "unmarked", "unmarked_to"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, recogniser: Recogniser) -> None:
+        self.recogniser = recogniser
         self.pieces: list[Stored] = []
         self.gathered = Gathered()
         """The pieces found, for a rebuild only those that matter: the log may have millions."""
@@ -128,13 +131,16 @@ class Wanted:
     """Digests of records. One of the same content that lies there without a batch marker may be the wanted one, so
     nothing is proven; each with the batches that begin with it, as far as these are known: one that is found by its
     batch marker is certain, whatever else has the same content."""
-    copies_of: frozenset[tuple[int, int, int]] = frozenset()
-    """Batches of any producers (its id, epoch, base sequence) of which all copies are noted (rule R14)."""
+    copies_of: frozenset[Identity] = frozenset()
+    """Batches of any producers of which all copies are noted (rule R14)."""
     stop_at: int | None = None
     """Where the reading ends at the latest."""
     follows_end: bool = False
     """Read to where the log ends now, not where it ended when the reading began. After the quiescence check nothing
     that is looked for can be appended after that, and other producers may append as fast as the log is read."""
+    joints: Sequence[Joint] = ()
+    """Where batches of the producer may meet that are stored in format v2, for a rebuild. The log is then read in
+    order: a pass is not joined."""
     is_at_bound: bool = False
     """The batch can only lie at the bound: nothing has to be read of a log that ends below that."""
     ends_in_place: bool = False
@@ -193,7 +199,7 @@ class LogSearch:
         self._next: int | None = None
         self._leader: int | None = None
         """The leader whose log was read so far: another one's log may differ."""
-        self._notes = _Notes()
+        self._notes = self._new_notes()
         self._doubtful: str | None = None
         self._begun_at = 0
         """Where the reading begins, once that is known."""
@@ -202,7 +208,7 @@ class LogSearch:
         self._later: _Notes | None = None
         """The notes about what comes after that place, once all of it was read; up to ``_read_to``."""
         self._read_to = NO_OFFSET
-        self.copies: dict[tuple[int, int, int], set[int]] = {name: set() for name in wanted.copies_of}
+        self.copies: dict[Identity, set[int]] = {name: set() for name in wanted.copies_of}
         """The offsets at which each of these batches was found."""
         self.bytes_read = 0
         self.chunks_read = 0
@@ -210,6 +216,10 @@ class LogSearch:
         self.moved_to = NO_OFFSET
         """Where the log began when the record below the bound was seen to be another one. The old bound is then none of
         this log, even if the same record should come to lie below it again later (rule R8)."""
+
+    def _new_notes(self) -> _Notes:
+        wanted = self.wanted
+        return _Notes(Recogniser(wanted.producer_id, () if wanted.batch is None else (wanted.batch,), wanted.joints))
 
     @property
     def reached(self) -> int:
@@ -268,7 +278,7 @@ class LogSearch:
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """Set where to start: at the bound if the record below it is still the same, else at the start of the log (rule
         R8). Later: that cannot be determined now."""
-        self._notes, self._joined, self._later, self._read_to = _Notes(), None, None, NO_OFFSET
+        self._notes, self._joined, self._later, self._read_to = self._new_notes(), None, None, NO_OFFSET
         self._doubtful, self._next = None, None
         bound = self.bound
         if self.wanted.is_at_bound and bound.offset > log_end:
@@ -290,7 +300,7 @@ class LogSearch:
                 return Later(f"the high watermark has not passed offset {bound.offset - 1}")
             is_same = below is not None and anchor_of(below) == bound.anchor and ends_below(below, bound.offset)
             holds = not retained or is_same
-            if below is not None and self._enough(own := list(pieces_of(below, self._producer_id))):
+            if below is not None and self._enough(own := list(self._notes.recogniser.pieces_of(below))):
                 # The wanted batch lies right below the bound: it was there, was truncated, and was appended again.
                 notes = self._notes
                 notes.pieces, notes.end_offset, notes.anchor = own, below.offset + 1, anchor_of(below)
@@ -338,6 +348,7 @@ class LogSearch:
         log counts, or the search ends where it has found enough."""
         return (
             self.wanted.is_rebuild
+            and not self.wanted.joints
             and not self.wanted.follows_end
             and self._joined is None
             and self._next == self._begun_at
@@ -346,7 +357,7 @@ class LogSearch:
     def _join(self, offset: int) -> None:
         """Continue at this offset, with a pass of others; what comes before it is read later."""
         assert self._next is not None
-        self._joined, self._notes, self._next = (offset, self._notes), _Notes(), offset
+        self._joined, self._notes, self._next = (offset, self._notes), self._new_notes(), offset
 
     async def _scan(self, leader: int, log_end: int) -> Searched | Later | Undecidable:
         assert self._next is not None
@@ -449,8 +460,10 @@ class LogSearch:
             return Later(f"the leader answers a fetch: {named(answer.error_code)}")
         self.bytes_read += len(answer.records)
         try:
-            for message in message_set.iterate_shallow(answer.records):
+            for message in iterate_logged(answer.records):
                 if message.offset >= self._next:
+                    if isinstance(message, LoggedBatch):
+                        return None
                     return message.offset + 1 if message.is_wrapper and marked_of(message) is None else None
         except WireError:
             pass  # no message begins there
@@ -468,7 +481,7 @@ class LogSearch:
         if chunk.unmarked_to > start:
             notes.unmarked_to = chunk.unmarked_to
         last, known_to = None, NO_OFFSET
-        for piece, message in chunk.pieces_from(self._producer_id, start):
+        for piece, message in chunk.pieces_from(notes.recogniser, start):
             if self._later is not None and message.offset >= stop:
                 break  # it is noted among what comes later
             self._keep(piece)
@@ -486,16 +499,28 @@ class LogSearch:
             offset = next((one for one in chunk.offsets_of(content) if start <= one < stop), None)
             if offset is not None:
                 notes.unmarked[content] = offset
-        for marked in chunk.marked if self.copies else ():
+        if self.copies:
+            self._note_copies(chunk, start)
+
+    def _note_copies(self, chunk: LogChunk, start: int) -> None:
+        """Of a batch that is stored in parts, each first part is a copy."""
+        begins = {name[:3]: name for name in self.copies}
+        for marked in chunk.marked:
             if marked.message.offset >= start:
                 for producer_id, piece in pieces_in(marked):
-                    name = producer_id, piece.producer_epoch, piece.base_sequence
-                    if name in self.copies:
+                    name = begins.get((producer_id, piece.producer_epoch, piece.base_sequence))
+                    if name is not None:
                         self.copies[name].add(piece.base_offset)
+        markers = {header_marker_of(name): name for name in self.copies}
+        for batch in chunk.marked_batches:
+            if batch.offset >= start and batch.marker is not None:
+                name = markers.get(batch.marker)
+                if name is not None and name.record_count == batch.record_count:
+                    self.copies[name].add(batch.first)
 
     def _ends_in_place(self, chunk: LogChunk, start: int) -> Iterator[int]:
         """Yield where the batches end that lie where they were to be."""
-        for piece, _ in chunk.pieces_from(self._producer_id, start):
+        for piece, _ in chunk.pieces_from(self._notes.recogniser, start):
             end_offset = piece.base_offset + piece.record_count
             if end_offset > self.wanted.bound.offset and is_in_place(piece):
                 yield end_offset

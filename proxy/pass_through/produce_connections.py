@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from ...codecs.batch_marker import Identity
 from ...codecs.error_codes import ErrorCode
+from ...codecs.produce import BATCH_VERSIONS
 from ...reactor import Buffer, Reactor
 from .. import limits
 from ..broker.produce_connection import ProduceConnection
@@ -101,7 +102,8 @@ class _Heard:
 class ClientProduceConnections:
     """The produce connections of one client: one at most. ``is_there``: can the broker of this connection be asked now?
     None: its id stands for another broker now, or for none, so it never can again. ``is_over``: called when the
-    connection has ended. ``write_acl``: learns which appends the broker accepts and which it denies."""
+    connection has ended. ``write_acl``: learns which appends the broker accepts and which it denies.
+    ``batch_version``: of Produce, for batches of format v2."""
 
     def __init__(
         self,
@@ -114,8 +116,10 @@ class ClientProduceConnections:
         is_there: Callable[[], bool | None],
         is_over: Callable[[ClientProduceConnections], None],
         report: Report,
+        batch_version: Callable[[], int] = lambda: BATCH_VERSIONS[0],
     ) -> None:
         self.broker_id = broker_id
+        self._batch_version = batch_version
         self._pool = ProduceConnectionPool(
             reactor,
             broker_id,
@@ -185,6 +189,7 @@ class ClientProduceConnections:
             self._pool.refuse_waiting("the broker is away")
         produce_connection, self._opening = self._opening, None
         assert produce_connection is not None
+        self._pool.batch_version = self._batch_version()
         self._produce_connection = produce_connection
         self._lent_at = self._reactor.now()
         produce_connection.connected(_Loan(self, self._connection, produce_connection))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from io import FileIO
@@ -29,13 +29,15 @@ from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
 from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
-from ..broker.mode import NATIVE_NOW, WAITS, Mode, native_though_brokers_cannot
+from ..broker.mode import NATIVE_LATER, NATIVE_NOW, Mode, native_though_brokers_cannot
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence
 from ..connection.shell import ConnectionShell
 from ..engine.engine import Engine, MakeHandler
 from ..events import InternalError, OperatorMessage, Report
+from ..flow.form import Form
+from ..native.engine_session import serving
 from ..native.raising import RaisingSession
 from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
@@ -43,7 +45,6 @@ from ..net.event_loop import TrioReactor
 from ..pass_through.authentication import ClientAuthentication
 from ..session.conditional_topics import ConditionalTopics
 from ..session.name_patterns import matching
-from ..session.session import Session
 from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
 from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
@@ -315,7 +316,7 @@ class Server:
             await trio.sleep_forever()
         while True:
             await self._until(lambda: self._mode.by_brokers is Idempotence.NATIVE)
-            self._report(OperatorMessage("warning", WAITS))
+            self._report(OperatorMessage("info", NATIVE_LATER))
             while self._mode.by_brokers is Idempotence.NATIVE:
                 chosen = await self._agreed(over_login, login)
                 if chosen is Idempotence.NATIVE:
@@ -426,11 +427,13 @@ class Server:
 
     def _new_listeners(self, descriptors: Descriptors) -> Listeners:
         below = ForClients(self._below_sasl(), descriptors.why_no_room)
+        for_clients = self.engine.for_clients
+        over = partial(serving, for_clients, RaisingSession), partial(NativeSession, for_clients, False, RaisingSession)
         login = partial(ClientAuthentication, below), partial(NativeSession, below, True, RaisingSession)
         return Listeners(
             self._reactor,
             self._settings.listeners,
-            partial(self._accept, Session, partial(NativeSession, self.engine.for_clients, False, RaisingSession)),
+            partial(self._accept, *over),
             self._report,
             self._sides,
             partial(self._accept, *login),
@@ -750,7 +753,7 @@ class Server:
         where = "private, in the data directory" if is_private else "external"
         found = found or self.engine.topology.bootstrap.version
         return [
-            f"brokers: {found}, message format v1; topics: {len(cluster.topics)}",
+            f"brokers: {found}, message format {_formats(self.engine.topology.brokers)}; topics: {len(cluster.topics)}",
             f"Redis: {where}; cluster name {self._settings.cluster!r}",
             *self._listeners.shown(cluster.brokers),
         ]
@@ -869,3 +872,8 @@ async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:
     done = trio.Event()
     start(done.set)
     await done.wait()
+
+
+def _formats(brokers: Iterable[Broker]) -> str:
+    """Return the message formats that these brokers store."""
+    return " and ".join(sorted({"v1" if one.form is Form.WRAPPER_V1 else "v2" for one in brokers})) or "v1"

@@ -200,6 +200,16 @@ def partly_stored(records: int, error_code: int) -> Answer:
     )
 
 
+def rest_is_left(records: int) -> Answer:
+    """The log has the first ``records`` of the batch in message format v1, and the leader now stores v2, where a batch
+    is appended as a whole: with all of it those first records would be there twice."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message=f"the first {records} records are in the log; the rest cannot be appended, as the partition's leader "
+        "stores message format v2 now, in which batches are not cut",
+    )
+
+
 def undecidable(reason: str) -> Answer:
     """It cannot be determined whether the batch is in the log: the user has to know."""
     return Answer(

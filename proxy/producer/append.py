@@ -14,6 +14,7 @@ from collections import deque
 from typing import Protocol
 
 from ...codecs.batch_marker import Identity
+from ...codecs.record_batch import is_batch
 from ...state.conditional import shift_of
 from ...state.entry import NO_ANCHOR, Entry, unpack
 from ...state.packed import PackedEntry, as_named
@@ -21,6 +22,7 @@ from ...state.store import Swapped, SwapResult
 from ...values import value
 from ..admission.memory_budget import Held
 from ..events import AppendSent, Report
+from ..flow.form import Form
 from ..flow.outcome import Acknowledger, Appended, NotSent, Outcome, classify, ended
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Position
@@ -209,7 +211,8 @@ class GroupAppend:
             return
         self._began = 0.0 if by_flow is None and not held.commits else stream.observers.step_begins()
         entry = plan.entry
-        if context.takes_append_reservations and by_flow is None and held.is_unwritten:  # the producer is busy
+        is_busy = context.takes_append_reservations and by_flow is None and held.is_unwritten
+        if is_busy and plan.broker is not None and stream.form_at(plan.broker).names_producers:
             where = plan.bound.offset, plan.bound.anchor
             self._reservation = reservation = AppendReservation(plan.owner, plan.leader, *where, held.stored_version)
             now = group[0].arrived_at if group[0].arrived_at > self.committed_at else self.committed_at
@@ -258,11 +261,13 @@ class GroupAppend:
         if plan.by_flow is not None:
             self._began = self._stream.observers.step_begins()
             route = plan.group[0].route
-            if route is not None and (broker is None or not broker.is_held):
+            if route is not None:
                 self._outside.queue_append_by(route, plan.leader, self)
                 return
         if broker is None or not broker.takes_batches:
             self._give_back(NotSent("the broker is away"))
+        elif is_batch(self.message_set) != (self._stream.form_at(broker) is Form.MARKED_V2):
+            self._give_back(NotSent("the broker stores another form since it was prepared"))
         else:
             self._outside.queue_append(broker, self)
 

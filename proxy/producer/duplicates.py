@@ -13,7 +13,7 @@ from functools import partial
 from ...codecs.batch_digest import digesting_stored
 from ...codecs.convert import digesting_batch, digesting_whole
 from ...codecs.errors import WireError
-from ...codecs.message_set import ShallowMessage
+from ...codecs.logged import Logged, LoggedBatch
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, Duplicate, numbered_as, records_stored, rest_of
 from ...state.entry import (
@@ -29,9 +29,10 @@ from ...state.sequence import SEQUENCE_MODULUS, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
 from ..flow.effects import Ask, Leader, Now, Wait, in_steps
-from ..partition_log.log_chunk import LogChunk, ReadLog, carries, has_content, marked_of, pieces_of
+from ..partition_log.log_chunk import LogChunk, ReadLog, carries, has_content, marked_of
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, Wanted, covered, is_covered
+from ..partition_log.recognised import Recogniser
 from . import answers
 from .batch import Answer, Batch
 from .rebuild import Due, LookedFor, bound_of, has_news, state_read
@@ -114,12 +115,15 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
     content = await content_of(batch)
     records = 0
 
-    async def fits(message: ShallowMessage) -> bool:
+    async def fits(message: Logged) -> bool:
         nonlocal records
         records = 0
         if not carries(message, (piece,), stream.producer_id):
             return await in_steps(partial(has_content, message, base_offset, content), batch.sender)
-        own = [one for one in pieces_of(message, stream.producer_id) if one.base_offset == base_offset]
+        known = Recogniser(
+            stream.producer_id, [BatchIdentity(entry.producer_epoch, stored.base_sequence, stored.record_count)]
+        )
+        own = [one for one in known.pieces_of(message) if one.base_offset == base_offset]
         records = sum(one.record_count for one in own)
         return True
 
@@ -344,6 +348,12 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
             return Later("no leader is known")
         chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, piece.base_offset))
         message = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
+        if isinstance(message, LoggedBatch):
+            found = await digest_at(stream, piece)
+            if isinstance(found, Later) or found == NO_DIGEST:
+                return found if isinstance(found, Later) else True
+            known = found
+            continue
         marked = None if message is None else marked_of(message)
         if marked is None or not carries(marked.message, (piece,), stream.producer_id):
             return Later("what was found in the log cannot be read again")
@@ -353,6 +363,25 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
         except WireError as error:
             return Unreadable(f"the stored message at offset {piece.base_offset} cannot be read: {error}")
     return known == await digest_of(batch, count)
+
+
+async def digest_at(stream: Stream, piece: Stored) -> bytes | Later:
+    """Return the digest of a batch that was found in the log just now; ``NO_DIGEST``: compaction has taken some of its
+    records."""
+    leader = await Leader(stream.topic, stream.partition)
+    if leader is None:
+        return Later("no leader is known")
+    chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, piece.base_offset))
+    logged = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
+    if not isinstance(logged, LoggedBatch) or not carries(logged, (piece,), stream.producer_id):
+        return Later("what was found in the log cannot be read again")
+    if logged.header.record_count < logged.record_count:
+        return NO_DIGEST
+    steps = partial(digesting_whole, logged.records, logged.header, limits.UNPACKED_BYTES_MAX)
+    try:
+        return await in_steps(steps, stream.topic)
+    except WireError as error:
+        return Unreadable(f"the stored batch at offset {piece.base_offset} cannot be read: {error}")
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:

@@ -15,6 +15,7 @@ from ...codecs.batch_digest import digesting_messages
 from ...codecs.batch_marker import Identity, anchor_of, encode_batch_marker
 from ...codecs.compression import Codec, codec_of
 from ...codecs.convert import Conversion, HeaderPolicy, Inner
+from ...codecs.kernel import KERNEL
 from ...codecs.message_set import iterate_shallow
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
@@ -25,7 +26,8 @@ from ...state.sequence import advance, distance
 from ...values import value
 from .. import limits
 from ..admission.memory_budget import Count, Held
-from ..flow.wrapper import Wrapper, wrapping
+from ..flow.form import Form
+from ..flow.wrapper import Wrapper, marked_wrapper, marking, wrapping
 from ..partition_log.topic_facts import TopicFacts
 from .batch import Batch
 
@@ -57,8 +59,25 @@ class Target:
     topic: str
     keeps_whole: bool = False
 
+    def marking(self, batch: Batch) -> Steps[deque[Wrapper]]:
+        """Return a single batch as it is appended where its leader stores format v2. Raises WireError for records that
+        cannot be read."""
+        header, whose = batch.header, batch.identity
+        named = header.producer_id, header.producer_epoch, header.base_sequence
+        if KERNEL and named == (self.producer_id, whose.producer_epoch, whose.base_sequence):
+            made = KERNEL.mark_batch(batch.records)
+            if made is not None:
+                marked, anchor, content, batch.digest = made
+                identity = _identity(self, whose)
+                return deque((marked_wrapper(identity, marked, anchor, content, header, self.hold_bytes),))
+        if batch.digest == NO_DIGEST:
+            batch.digest = yield from convert.digesting_whole(batch.records, batch.header, limits.UNPACKED_BYTES_MAX)
+        records = batch.records, header
+        (content,) = yield from convert.digesting_batch(*records, limits.UNPACKED_BYTES_MAX, count=1)
+        return deque((marking(_identity(self, whose), *records, content, self.hold_bytes),))
 
-def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
+
+def planning(target: Target, group: Sequence[Batch], form: Form) -> Steps[deque[Wrapper]]:
     """Convert what is left of the group into one wrapper. A single batch that unpacks to more than one wrapper may
     hold, or of a size that the topic is known to refuse, is cut: the first wrapper leaves next, and the others are its
     later parts, which may still have to be cut. There may be more parts after these. None at all: nobody waits for the
@@ -66,6 +85,8 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
 
     Raises HeaderRefused, and WireError for records that cannot be read.
     """
+    if form is Form.MARKED_V2:
+        return (yield from target.marking(group[0]))
     size_max = target.topics.refused_size(target.topic)
     pieces = group[0].rest
     if not pieces or pieces[0].identities[0].base_sequence != group[0].left.base_sequence:
@@ -259,10 +280,12 @@ def offset_of(placed: Sequence[Stored], sequence: int) -> int:
     raise AssertionError(f"sequence {sequence} is in none of {placed}")
 
 
-def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
+def gather(first: Batch, queue: Iterable[Batch], form: Form) -> list[Batch]:
     """Return a group: ``first`` and what follows it in the queue, up to five consecutive batches of the same client
     connection, of ``GROUP_BYTES_MAX`` bytes together (a larger ``first`` goes alone)."""
     group = [first]
+    if not form.holds_groups:
+        return group
     size = len(first.records)
     while not group[-1].is_alone and len(group) < GROUP_BATCHES_MAX:
         last = group[-1].identity

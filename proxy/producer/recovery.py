@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...codecs.batch_marker import anchor_of
 from ...codecs.error_codes import name_of
-from ...codecs.message_set import ShallowMessage
+from ...codecs.logged import Logged, anchor_of
 from ...state.commit import Stored, committed, released, renewed, unrecoverable
 from ...state.conditional import shift_of, unsure
 from ...state.decide import BatchIdentity
@@ -21,6 +20,7 @@ from ...state.entry import NO_ANCHOR, NO_DIGEST, NO_OFFSET, NO_TIME, NOBODY, Win
 from .. import limits
 from ..events import AppendAfterDeadline, AppendSentAgain, NoRoomForBatchMarker
 from ..flow.effects import Leader, Wait, in_steps
+from ..flow.form import Form
 from ..flow.outcome import (
     CONTENT_ERRORS,
     ROUTING_ERRORS,
@@ -34,12 +34,13 @@ from ..flow.outcome import (
 )
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_chunk import carries
-from ..partition_log.log_offsets import Later, Position, look_at
+from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, covered, is_covered
 from . import answers
 from .append import Prepared, Trouble, prepared
 from .batch import Answer
 from .conditional import tell_displaced
+from .duplicates import digest_at
 from .grouping import (
     compressing_harder,
     halving,
@@ -69,6 +70,7 @@ class Recovery:
         self._pieces = pieces
         """The wrappers that are left of the group; the outcome is that of the first."""
         self._sent = pieces[0].identities
+        self._form = pieces[0].form
         self._content = entry.intent.content
         self._leader = entry.intent.leader
         self._lease_epoch = trouble.lease_epoch
@@ -119,7 +121,7 @@ class Recovery:
         self._bounds.drop(self._stream.topic, self._stream.partition)
         wanted, anchor = located(piece, outcome.base_offset), piece.anchor
 
-        async def fits(message: ShallowMessage) -> bool:
+        async def fits(message: Logged) -> bool:
             return carries(message, wanted, self._stream.producer_id) and anchor_of(message) == anchor
 
         there = await look_at(self._stream.topic, self._stream.partition, outcome.base_offset, fits)
@@ -251,7 +253,7 @@ class Recovery:
             piece = self._pieces[0] = await in_steps(partial(compressing_harder, stream.target, piece), sender)
             if len(piece.message_set) < size_bytes:
                 return True
-        if stream.is_conditional:
+        if stream.is_conditional or self._form is Form.MARKED_V2:
             return False  # R23: as a whole and with its batch marker, or not at all
         if piece.identities[0].record_count == 1:
             return await self._without_batch_marker(piece)
@@ -275,9 +277,11 @@ class Recovery:
         assert isinstance(outcome, InDoubt)
         stream = self._stream
         if outcome.is_late:  # R14: another proxy may have appended them meanwhile
-            names = self._names
-            self._observers.report(AppendAfterDeadline(stream.producer_id, *names, stream.topic, stream.partition))
-            stream.schedule_audit(self._bound, *names)
+            epoch, sequences = self._sent[0].producer_epoch, tuple(one.base_sequence for one in self._sent)
+            self._observers.report(
+                AppendAfterDeadline(stream.producer_id, epoch, sequences, stream.topic, stream.partition)
+            )
+            stream.schedule_audit(self._bound, self._batches)
         if self._lease_epoch != self._instance.lease_epoch:
             return self._void(outcome.reason)
         whole = self._whole
@@ -300,9 +304,18 @@ class Recovery:
         """It is known what the log has of what was sent. Of a group that may be the first batches only, from an earlier
         try: these are answered, and the others are due again."""
         stored = covered(result.pieces, whole)
+        if stored and self._form is Form.MARKED_V2:
+            digest = self._group[0].digest
+            found = await digest_at(self._stream, stored[0])  # its marker is a fingerprint of 48 bits only
+            if isinstance(found, Unreadable) or (found != digest and NO_DIGEST not in (found, digest)):
+                return self._give_up("what has its batch marker in the log is another batch, or cannot be read")
+            if isinstance(found, Later):
+                self._leave()
+                self._answer_all(answers.in_doubt(found.reason), "in_doubt")
+                return False
         self._is_clean = False
         if not is_covered(stored, whole):
-            self._stream.schedule_audit(self._bound, *self._names)  # R14
+            self._stream.schedule_audit(self._bound, self._batches)  # R14
         elif self._pieces:
             self._pieces.popleft()
         if stored:
@@ -330,9 +343,9 @@ class Recovery:
         return BatchIdentity(first.producer_epoch, first.base_sequence, records)
 
     @property
-    def _names(self) -> tuple[int, tuple[int, ...]]:
-        """The epoch and the base sequences in its batch marker, by which an audit finds it (rule R14)."""
-        return self._sent[0].producer_epoch, tuple(identity.base_sequence for identity in self._sent)
+    def _batches(self) -> list[BatchIdentity]:
+        """What was sent, as an audit looks for it (rule R14)."""
+        return [BatchIdentity(*identity[1:]) for identity in self._sent]
 
     def _new_search(self, broker_id: int, whole: BatchIdentity) -> LogSearch:
         entry = self._stream.held.entry
@@ -364,15 +377,26 @@ class Recovery:
             return False
         leader = await Leader(stream.topic, stream.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
+        form = self._form_at(self._leader)
+        if form is not self._form:  # as it was sent, it cannot be appended there
+            self._let_go()
+            stream.put_back(self._group)
+            return False
         if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to), is_reserve=True):
             if stream.held.entry is entry and self._lease_epoch == self._instance.lease_epoch:
                 self._let_go()  # R22: its name has a newer instance
             stream.put_back(self._group)
             return False
         if not self._pieces:
-            self._pieces = await in_steps(partial(planning, stream.target, self._group), self._group[0].sender)
+            steps = partial(planning, stream.target, self._group, form)
+            self._pieces = await in_steps(steps, self._group[0].sender)
         self._observers.report(AppendSentAgain(*stream.key, self._sent[0].base_sequence, attempts))
         return True
+
+    def _form_at(self, leader: int) -> Form:
+        """Return how this broker stores batches; if it is not known any more, as those that were sent."""
+        broker = self._stream.context.outside.leaders.broker(leader)
+        return self._form if broker is None else self._stream.form_at(broker)
 
     def _void(self, reason: str) -> bool:
         self._stream.held.forget()

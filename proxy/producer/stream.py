@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
+from ...codecs.batch_marker import Identity
 from ...reactor import Buffer
 from ...state.commit import Stored
 from ...state.conditional import is_conditional
@@ -25,6 +26,7 @@ from ...values import value
 from .. import limits
 from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
+from ..flow.form import Form
 from ..flow.outcome import Acknowledger
 from ..partition_log.log_offsets import Position
 from ..partition_log.log_search import LogSearch
@@ -34,6 +36,7 @@ from .context import Context
 from .entry_cache import CachedEntry
 from .grouping import Target
 from .name_guard import NameGuard
+from .outside import AppendTarget
 from .rebuild import LookedFor
 
 if TYPE_CHECKING:
@@ -119,6 +122,25 @@ class Stream:
         self._runner = runner
         self._is_in_doubt = False
         self._awaited_at = _LONG_AGO
+
+    @property
+    def form(self) -> Form | None:
+        """How the leader of the partition stores batches; None: it is not known."""
+        leader = self.context.leader_of(self.topic, self.partition)
+        broker = None if leader is None else self.context.outside.leaders.broker(leader)
+        return None if broker is None else self.form_at(broker)
+
+    def form_at(self, broker: AppendTarget) -> Form:
+        """Return how this broker stores batches of the topic."""
+        return self.topics.form_at(self.topic, broker.form)
+
+    @property
+    def log_may_hide_producers(self) -> bool:
+        """May the log have batches of format v2, which do not tell whose they are? Also where its leader stores v1 now,
+        unless that is a release without format v2."""
+        leader = self.context.leader_of(self.topic, self.partition)
+        broker = None if leader is None else self.context.outside.leaders.broker(leader)
+        return broker is None or broker.may_hold_batches
 
     @property
     def state(self) -> EntryState:
@@ -463,10 +485,10 @@ class Stream:
             flow, None, lambda error: self.observers.report(InternalError(f"aside for {self.topic}", error))
         )
 
-    def schedule_audit(self, bound: Position, producer_epoch: int, sequences: Iterable[int]) -> None:
+    def schedule_audit(self, bound: Position, batches: Iterable[BatchIdentity]) -> None:
         """Have these batches looked for again later (rule R14): the log did not have them, and they are sent again or
         dropped."""
-        names = {(self.producer_id, producer_epoch, sequence) for sequence in sequences}
+        names = {Identity(self.producer_id, one.producer_epoch, one.base_sequence, one.record_count) for one in batches}
         flow = self.context.duplicate_audit.looking_for((self.topic, self.partition), bound, names)
         if flow is not None:
             self.work_aside(flow)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...state.commit import ambiguous, committed, fresh, released, renewed, unrecoverable, with_takeover
 from ...state.conditional import unsure
-from ...state.decide import BatchIdentity, Duplicate, decide
+from ...state.decide import BatchIdentity, Duplicate, decide, rest_of
 from ...state.entry import (
     NO_ANCHOR,
     NO_CONTENT,
@@ -22,9 +22,11 @@ from ...state.entry import (
     NOBODY,
     Entry,
     Intent,
+    IntentBatch,
     IntentKind,
     WindowBatch,
 )
+from ...state.names import EPOCH_MAX
 from ...state.rebuilding import completed
 from ...state.sequence import advance
 from .. import limits
@@ -32,6 +34,7 @@ from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
 from ..partition_log.log_offsets import Later, Position, check_quiescence, current_end
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, always, covered
+from ..partition_log.recognised import Joint
 from . import answers
 from .conditional import begin_conditional_partition, bound_of_conditional_partition, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, due_of, is_in_intent
@@ -49,6 +52,10 @@ from .rebuild import (
 )
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
+
+
+def _numbers_of(batch: BatchIdentity | IntentBatch) -> tuple[int, int]:
+    return batch.base_sequence, batch.record_count
 
 
 class Takeover:
@@ -78,6 +85,9 @@ class Takeover:
         of? Also True of an ambiguous entry."""
         self._is_stored = True
         """Is it the rebuild of an entry that is stored? Else nothing is stored before its result is."""
+        self._is_blind = False
+        """Does nothing tell which batches to look for, as nothing is stored and nobody waits any more? Then a log of
+        format v2 may have some that are not seen."""
         self._is_counted = False
         """Is it one of the unknown outcomes of producer ids that nobody issued?"""
         self._led_at = 0.0
@@ -262,9 +272,10 @@ class Takeover:
                 offset = offset_of(stored, batch.base_sequence)
                 window.append(WindowBatch(batch.base_sequence, found, offset, digest=digest))
             if found < batch.record_count:
-                dropped.append(advance(batch.base_sequence, found))
+                whole = BatchIdentity(intent.producer_epoch, batch.base_sequence, batch.record_count)
+                dropped.append(rest_of(whole, found))
         if dropped:
-            stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, dropped)
+            stream.schedule_audit(self._bound_of(intent), dropped)
         done = committed(entry, window, result.end_offset, result.anchor) if window else released(entry)
         if await stream.write(done) and stream.is_conditional:
             say_fenced(stream, done)
@@ -366,6 +377,8 @@ class Takeover:
         entry = stream.held.entry
         if self._lease_epoch != self._instance.lease_epoch or entry is None:
             stream.held.forget()
+        elif self._is_blind:
+            stream.held.forget_absent()
         elif isinstance(result, Searched) and result.is_cut and self._was_append_reservation:
             await stream.write(ambiguous(entry, self._instance.data_generation))
         elif isinstance(result, Searched):
@@ -426,7 +439,7 @@ class Takeover:
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))
         if missing is not None:
             bound = Position(self._searched_to, NO_ANCHOR)
-            self._stream.schedule_audit(bound, missing.producer_epoch, [missing.base_sequence])
+            self._stream.schedule_audit(bound, [missing])
 
     # ------------------------------------------------------------------ searching
     async def _search(self, intent: Intent, contents: Mapping[bytes, tuple[BatchIdentity, ...]]) -> Resolution:
@@ -472,6 +485,8 @@ class Takeover:
         if intent.leader >= 0:
             brokers_to_check.add(intent.leader)
         self._led_at = stream.observers.time.now
+        self._is_blind = not self._is_stored and not stream.queue and stream.log_may_hide_producers
+        joints = self._joints(intent) if wanted is None and stream.log_may_hide_producers else ()
         return LogSearch(
             Wanted(
                 *(stream.topic, stream.partition, stream.producer_id, self._checkpoint or bound, wanted),
@@ -479,10 +494,26 @@ class Takeover:
                 contents=contents,
                 # a conditional partition is read to where the log ends now (rule R23)
                 follows_end=stream.is_conditional,
+                joints=joints,
                 wider=None if self._checkpoint is None else bound,
                 is_wanted=always if self._is_stored else self._is_wanted,
             )
         )
+
+    def _joints(self, intent: Intent) -> tuple[Joint, ...]:
+        """Return where batches of the producer may meet: where the waiting ones and what was unrecoverable begin and
+        end, where the entry ends, and where these epochs begin, and the next ones. The log is also read for an entry
+        for which nothing waits; a batch that comes later has to be known all the same."""
+        found: dict[Joint, None] = {}
+        entry, left = self._stream.held.entry, self._unrecoverable
+        entries = [] if entry is None else [(entry.producer_epoch, entry.next_sequence, 0)]
+        open_ones = [] if left is None else [(left.producer_epoch, *_numbers_of(one)) for one in left.batches]
+        waiting = [(one.identity.producer_epoch, *_numbers_of(one.identity)) for one in self._stream.queue]
+        for epoch, base, count in (*entries, *open_ones, *waiting):
+            found |= {(epoch, base): None, (epoch, advance(base, count)): None, (epoch, 0): None}
+        newest = max((epoch for epoch, _ in found), default=intent.producer_epoch)
+        found |= {(epoch, 0): None for epoch in range(newest, min(newest + limits.EPOCHS_AHEAD, EPOCH_MAX) + 1)}
+        return tuple(found)
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:
         return renewed(entry, owner, None, leader, self._moved_to)

@@ -17,9 +17,11 @@ from ...codecs.steps import STEP_BYTES
 from ...state.entry import NO_ANCHOR, NO_PRINCIPAL
 from ...state.packed import PackedEntry
 from .. import limits
+from ..flow.form import Form
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Position
 from .append import GroupAppend, Prepared, Wrapped
+from .append_reservation import AppendReservation
 from .batch import Batch
 from .grouping import gather, planning
 from .outside import AppendTarget
@@ -90,12 +92,7 @@ class UsualCase:
         """Prepare a group: this batch, and what follows it in the queue. None: something is unusual, see ``why``, and
         nothing has happened."""
         stream = self._stream
-        entry, reservation, instance, broker = (
-            stream.held.packed,
-            stream.held.append_reservation,
-            stream.instance,
-            self._broker,
-        )
+        entry, reservation, broker = stream.held.packed, stream.held.append_reservation, self._broker
         if broker is None or not broker.takes_batches or stream.context.outside.leaders.cluster is not self._cluster:
             broker = self._leader()
         self.why = why = self._why_not(first, entry, broker)
@@ -103,7 +100,10 @@ class UsualCase:
             return None
         assert entry is not None
         assert broker is not None
-        group = gather(first, stream.queue) if stream.queue else [first]
+        form = stream.topics.form_at(stream.topic, broker.form)
+        if form is Form.MARKED_V2:
+            return self._prepare_marked(first, entry, broker)
+        group = gather(first, stream.queue, form) if stream.queue else [first]
         if stream.observers.begin_trace is not None and self._is_traced(group):
             self.why = Unusual.TRACED
             return None
@@ -125,21 +125,48 @@ class UsualCase:
                 return None
             piece = pieces[0]
             wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
+        return self._prepared(entry, group, broker, wrapped, pieces, reservation)
+
+    def _prepared(
+        self,
+        entry: PackedEntry,
+        group: list[Batch],
+        broker: AppendTarget,
+        wrapped: Wrapped,
+        pieces: deque[Wrapper] | None,
+        reservation: AppendReservation | None,
+    ) -> Prepared:
+        stream = self._stream
+        instance = stream.instance
         bound = stream.bounds.known[self._place][1]
         if entry.end_offset > bound.offset:  # R8: the later of both
             bound = Position(entry.end_offset, entry.anchor)
-        return Prepared(
-            entry,
-            group,
-            broker.id,
-            broker,
-            bound,
-            wrapped,
-            pieces,
-            reservation,
-            instance.lease_epoch,
-            instance.instance_id,
-        )
+        whose = instance.lease_epoch, instance.instance_id
+        return Prepared(entry, group, broker.id, broker, bound, wrapped, pieces, reservation, *whose)
+
+    def _prepare_marked(self, batch: Batch, entry: PackedEntry, broker: AppendTarget) -> Prepared | None:
+        """The same where the leader stores format v2."""
+        stream, group = self._stream, [batch]
+        if stream.observers.begin_trace is not None and self._is_traced(group):
+            self.why = Unusual.TRACED
+            return None
+        pieces = None
+        if len(batch.records) <= STEP_BYTES:
+            steps = stream.target.marking(batch)
+            try:
+                next(steps)
+            except StopIteration as end:
+                pieces = end.value
+            except WireError:
+                pass
+            else:
+                steps.close()
+        if pieces is None:
+            self.why = Unusual.LARGE
+            return None
+        piece = pieces[0]
+        wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
+        return self._prepared(entry, group, broker, wrapped, pieces, None)
 
     def _why_not(self, first: Batch, entry: PackedEntry | None, broker: AppendTarget | None) -> Unusual | None:
         """Return what a flow has to look at first; None: nothing, about this batch, its producer, its partition and
@@ -236,7 +263,7 @@ class UsualCase:
         # With spans, a record's headers may name a trace, which decides whether the batch is sampled: a flow looks.
         if stream.observers.begin_trace is not None or sum(map(len, records)) > STEP_BYTES:
             return None
-        steps = planning(stream.target, group)
+        steps = planning(stream.target, group, Form.WRAPPER_V1)
         try:
             next(steps)
         except StopIteration as end:

@@ -45,6 +45,10 @@ class ProduceHost(Protocol):
         """They are the same for as long as the process lives."""
         ...
 
+    def has_engine_topic(self, topic: str) -> bool:
+        """Does the proxy give idempotence on this topic? Where it does not, the brokers do."""
+        ...
+
     @property
     def known_sequencer(self) -> Callable[[Key], Sequencer | None]: ...
 

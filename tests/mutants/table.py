@@ -188,10 +188,10 @@ BY_HAND = (
         deaths=("I1",),
     ),
     mutant(
-        "held_broker_served",
-        "R6: a broker that stores format v2, in which a batch could not be found again, is sent none",
-        "simulation/test_held_brokers.py::test_a_broker_that_stores_v2_gets_no_batch_and_one_that_stores_v1_does",
-        Patch("proxy.broker.broker", "Broker._take_batches", "not self.is_held", "True"),
+        "walk_stands_still",
+        "R10: in a log of format v2 the batch that follows one that was found is known, too",
+        "unit/partition_log/test_recognised.py::test_from_a_joint_the_log_is_walked_to_its_end",
+        Patch("proxy.partition_log.recognised", "Recogniser._moves", "advance(base, count)", "base"),
     ),
     mutant(
         "commit_overwrites",
@@ -514,8 +514,8 @@ BY_HAND = (
         Patch(
             "proxy.broker.produce_connection",
             "ProduceConnection.send",
-            "encode_request(BROKER_VERSION_MAX, -1, timeout_ms, parts)",
-            "encode_request(BROKER_VERSION_MAX, 1, timeout_ms, parts)",
+            "encode_request(version, -1, timeout_ms, parts)",
+            "encode_request(version, 1, timeout_ms, parts)",
         ),
         deaths=("I3",),
     ),

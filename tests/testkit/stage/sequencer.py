@@ -38,6 +38,7 @@ from idemproxy.proxy.flow.effects import (
     Wait,
     Work,
 )
+from idemproxy.proxy.flow.form import Form
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.limits import COMMIT_IDLE_SECONDS
@@ -311,7 +312,8 @@ class StagedBroker:
 
     id: int
     takes_batches: bool
-    is_held: bool = False
+    form: Form = Form.WRAPPER_V1
+    may_hold_batches: bool = False
 
 
 class Stage:

@@ -21,6 +21,7 @@ from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.flow.effects import Unanswered
 from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, has_content, taking_apart
 from idemproxy.proxy.partition_log.log_reader import LogReader
+from idemproxy.proxy.partition_log.recognised import Recogniser
 from testkit.stage.sequencer import Client, Stage
 from testkit.stage.step_sizes import MessagesRead
 from testkit.virtual.network import Network
@@ -60,7 +61,7 @@ def test_a_chunk_of_many_small_appends_of_ours_ends_as_well(monkeypatch: pytest.
     data = b"".join(wrapper(number, b"v", key=encode_batch_marker([Identity(7, 0, number, 1)])) for number in range(20))
     chunk = chunk_of(data)
     assert 1 < chunk.end < 20
-    assert len(chunk.pieces_of(7)) == chunk.end
+    assert len(chunk.pieces_from(Recogniser(7), 0)) == chunk.end
 
 
 def ours(count: int) -> bytes:
@@ -125,7 +126,7 @@ def test_a_chunk_knows_how_much_memory_it_takes(data_of: Callable[[int], bytes])
     tracemalloc.start()
     try:
         chunk = chunk_of(data, BASE)
-        chunk.pieces_of(7)
+        chunk.pieces_from(Recogniser(7), 0)
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

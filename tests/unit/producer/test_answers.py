@@ -45,6 +45,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "undecidable": (lambda: answers.undecidable("records were deleted"), 87),
     "after_unknown": (answers.after_unknown, 87),
     "partly_stored": (lambda: answers.partly_stored(3, 10), 87),
+    "rest_is_left": (lambda: answers.rest_is_left(3), 87),
     "vanished": (lambda: answers.vanished(5), 87),
     "partly_vanished": (answers.partly_vanished, 87),
     "all_vanished": (lambda: answers.all_vanished(2), 87),

@@ -1,4 +1,4 @@
-"""Brokers that get message format v2 under proxies that give idempotence: they are read, and sent no batch."""
+"""Brokers of both message formats, and brokers that change theirs, under proxies that give idempotence."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client import VirtualClient
 from testkit.virtual.producer import Batch
-from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_9, Release
+from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_9, RAISED_4_3, Release
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 
@@ -51,39 +51,44 @@ class Scene:
         assert self.world.cluster.all_violations() == []
 
 
+@pytest.mark.parametrize("release", [RAISED_2_8, RAISED_3_9, RAISED_4_3])
+def test_a_broker_that_stores_v2_gets_batches_as_their_client_sent_them(release: Release) -> None:
+    scene = Scene(keeps=release)
+    batches = [scene.send(seconds=0.5) for _ in range(3)]
+    assert [batch.acknowledged is not None for batch in batches] == [True] * 3
+    scene.judge([MAGIC] * 3)
+    for number, stored in enumerate(scene.log.messages):
+        assert stored.message.producer_id == -1
+        assert stored.message.marked_as == (scene.client.producer.producer_id, 0, number, 1)
+
+
 @pytest.mark.parametrize(("keeps", "raised"), [(KEEPS_2_8, RAISED_2_8), (KEEPS_3_9, RAISED_3_9)])
-def test_a_broker_that_stores_v2_gets_no_batch_and_one_that_stores_v1_does(keeps: Release, raised: Release) -> None:
+def test_each_leader_gets_batches_in_the_format_that_it_stores(keeps: Release, raised: Release) -> None:
     scene = Scene(brokers=2, keeps=keeps)
-    assert scene.send().acknowledged is not None
+    batches = [scene.send()]
     scene.restart(1, raised)
-    waits = scene.send(seconds=15.0)
-    assert not waits.is_done
-    assert waits.answers
+    batches.append(scene.send())
     scene.lead(2)
-    scene.run(5.0)
-    assert waits.acknowledged is not None
+    batches.append(scene.send())
     scene.lead(1)
-    waits = scene.send(seconds=5.0)
-    scene.restart(2, raised)
-    scene.run(5.0)
-    assert not waits.is_done
+    batches.append(scene.send())
     scene.restart(1, keeps)
-    scene.run(15.0)
-    assert waits.acknowledged is not None
-    assert len(scene.world.proxies) == 1
+    batches.append(scene.send())
+    assert [batch.acknowledged and batch.acknowledged[1] for batch in batches] == [0, 1, 2, 3, 4]
     assert scene.world.proxies[0].lives == 1
-    scene.judge([1, 1, 1])
+    scene.judge([1, MAGIC, 1, MAGIC, 1])
 
 
 @pytest.mark.parametrize(
-    ("fault", "is_stored", "formats"),
-    [(BrokerFault.LOST_ANSWER, True, [1, 1, MAGIC]), (BrokerFault.LOST_REQUEST, False, [1, MAGIC, 1])],
+    ("fault", "is_stored"),
+    [(BrokerFault.LOST_ANSWER, True), (BrokerFault.LOST_REQUEST, False)],
     ids=["stored", "not stored"],
 )
-def test_a_batch_sent_before_the_format_upgrade_is_found_or_waits(
-    fault: BrokerFault, is_stored: bool, formats: list[int]
+@pytest.mark.parametrize(("first", "then"), [(KEEPS_2_8, RAISED_2_8), (RAISED_2_8, KEEPS_2_8)], ids=["up", "down"])
+def test_a_batch_whose_leader_changes_its_format_meanwhile_is_stored_once(
+    fault: BrokerFault, is_stored: bool, first: Release, then: Release
 ) -> None:
-    scene = Scene()
+    scene = Scene(keeps=first)
     scene.send()
     cluster = scene.world.cluster
 
@@ -93,14 +98,10 @@ def test_a_batch_sent_before_the_format_upgrade_is_found_or_waits(
 
     cluster.choose_fault = lose_one
     lost = scene.send(seconds=0.1)
-    scene.restart(1, RAISED_2_8)
-    direct = VirtualClient(scene.world.network, "direct", [cluster.addresses[0]])
-    assert direct.send(TOPIC, 0) is not None  # in format v2, which the search reads over
-    scene.run(10.0)
-    assert len(scene.log.messages) == 2 + is_stored
-    assert lost.is_done is is_stored
-    scene.restart(1, KEEPS_2_8)
+    scene.restart(1, then)
     scene.run(15.0)
     assert lost.acknowledged is not None
-    assert lost.acknowledged[1] == (1 if is_stored else 2)
-    scene.judge(formats)
+    assert lost.acknowledged[1] == 1
+    old, new = first.message_format, then.message_format
+    scene.judge([old, old if is_stored else new])
+    assert scene.send().acknowledged is not None

@@ -1,0 +1,101 @@
+"""By what the batches of one producer are known in a log. Pure.
+
+A wrapper of format v1 names its producer in its batch marker. A batch of format v2 carries only a fingerprint of its
+identity: so an identity has to be supposed, and is confirmed by the fingerprint. Of a batch that is looked for it is
+known. For a rebuild the log is walked in order: where a batch of the producer is known to begin or to end, the count in
+each header gives the one batch that may begin or end there; the next one begins where it ends."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ...codecs.batch_marker import Identity, parse_batch_marker
+from ...codecs.header_marker import header_marker_of
+from ...codecs.logged import Logged, LoggedBatch
+from ...state.commit import Stored
+from ...state.conditional import CONDITIONAL_EPOCH, is_conditional, sequence_of
+from ...state.decide import BatchIdentity
+from ...state.sequence import advance
+
+Joint = tuple[int, int]
+"""An epoch, and a sequence at which a batch of it may begin, and the one before it may end."""
+_AHEAD_MAX: Final = 8
+"""Ends of batches that were found last, at which the next ones may begin: a broker may have lost some of them again."""
+
+
+class Recogniser:
+    """Recognises what a log has of one producer, in log order. ``batches``: those that are looked for. ``joints``:
+    where its other batches may meet. A conditional batch is known where it lies in place (rule R23)."""
+
+    __slots__ = ("_ahead", "_expected", "_is_conditional", "_joints", "_wanted", "producer_id")
+
+    def __init__(self, producer_id: int, batches: Iterable[BatchIdentity] = (), joints: Iterable[Joint] = ()) -> None:
+        self.producer_id = producer_id
+        self._is_conditional = is_conditional(producer_id)
+        self._wanted = {_marker(producer_id, batch): batch for batch in batches}
+        self._joints = tuple(joints)
+        self._ahead: deque[Joint] = deque(maxlen=_AHEAD_MAX)
+        self._expected: dict[int, dict[int, Joint]] = {}
+        """Count in a header -> marker that a batch of so many records would have -> its epoch and base sequence."""
+
+    def is_it(self, logged: LoggedBatch) -> Stored | None:
+        """Return the piece that a batch of format v2 is; None: it is none of these."""
+        marker, count, header = logged.marker, logged.record_count, logged.header
+        if header.producer_id == self.producer_id:  # its broker gave the idempotence
+            return Stored(header.producer_epoch, header.base_sequence, count, logged.first)
+        if marker is None:
+            return None
+        wanted = self._wanted.get(marker)
+        if wanted is not None and wanted.record_count == count:
+            return Stored(wanted.producer_epoch, wanted.base_sequence, count, logged.first)
+        if self._is_conditional:
+            base = sequence_of(logged.first)
+            if marker == header_marker_of(Identity(self.producer_id, CONDITIONAL_EPOCH, base, count)):
+                return Stored(CONDITIONAL_EPOCH, base, count, logged.first)
+        if not self._joints and not self._ahead:
+            return None
+        expected = self._expected.get(count)
+        if expected is None:
+            expected = self._expected[count] = self._markers_of(count)
+        joint = expected.get(marker)
+        if joint is None:
+            return None
+        epoch, base = joint
+        self._moves(epoch, base, count)
+        return Stored(epoch, base, count, logged.first)
+
+    def passes(self, piece: Stored) -> None:
+        """Take note of a piece that a wrapper of format v1 names: a batch of v2 may follow it."""
+        self._moves(piece.producer_epoch, piece.base_sequence, piece.record_count)
+
+    def _moves(self, epoch: int, base: int, count: int) -> None:
+        self._ahead.append((epoch, advance(base, count)))
+        self._expected.clear()
+
+    def _markers_of(self, count: int) -> dict[int, Joint]:
+        """Return the markers of all batches of so many records that begin or end at a joint."""
+        ends = ((epoch, advance(sequence, -count)) for epoch, sequence in self._joints if sequence)
+        bases = (*self._ahead, *self._joints, *ends)
+        return {header_marker_of(Identity(self.producer_id, *base, count)): base for base in bases}
+
+    def pieces_of(self, logged: Logged) -> Iterator[Stored]:
+        """Yield what a message or batch holds of the producer, with offsets."""
+        if isinstance(logged, LoggedBatch):
+            piece = self.is_it(logged)
+            if piece is not None:
+                yield piece
+            return
+        identities = parse_batch_marker(logged.key) if logged.is_wrapper else None
+        if identities is None:
+            return
+        offset = logged.offset + 1 - sum(identity.record_count for identity in identities)
+        for identity in identities:
+            if identity.producer_id == self.producer_id:
+                yield Stored(*identity[1:], offset)
+            offset += identity.record_count
+
+
+def _marker(producer_id: int, batch: BatchIdentity) -> int:
+    return header_marker_of(Identity(producer_id, batch.producer_epoch, batch.base_sequence, batch.record_count))

@@ -1,0 +1,95 @@
+"""Which batches of a log are a producer's: by name in format v1, by a supposed identity in format v2."""
+
+from collections.abc import Iterator
+
+from idemproxy.codecs.batch_marker import Identity
+from idemproxy.codecs.header_marker import marked_batch
+from idemproxy.codecs.logged import LoggedBatch, iterate_logged
+from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.codecs.steps import at_once
+from idemproxy.proxy.bridge.asks import FetchAnswer
+from idemproxy.proxy.partition_log.log_chunk import taking_apart
+from idemproxy.proxy.partition_log.recognised import Recogniser
+from idemproxy.state.commit import Stored
+from idemproxy.state.decide import BatchIdentity
+from idemproxy.state.producer_ids import CONDITIONAL_ID
+from testkit.virtual.library_client import wrapper
+
+PRODUCER, WRAPPED = 42, 5
+
+
+def log_of(*identities: Identity) -> Iterator[LoggedBatch]:
+    """Batches with markers, one after the other from offset 0 on."""
+    offset = 0
+    for identity in identities:
+        records = [Record(at, 1, None, b"v") for at in range(identity.record_count)]
+        marked = marked_batch(memoryview(encode_batch(records)), identity)
+        marked[:8] = offset.to_bytes(8, "big")
+        (logged,) = iterate_logged(marked)
+        assert isinstance(logged, LoggedBatch)
+        yield logged
+        offset += identity.record_count
+
+
+def ours(epoch: int, *counts: int, base: int = 0) -> list[Identity]:
+    found = []
+    for count in counts:
+        found.append(Identity(PRODUCER, epoch, base, count))
+        base = (base + count) % 2**31
+    return found
+
+
+def found_in(recogniser: Recogniser, *identities: Identity) -> list[Stored]:
+    return [piece for logged in log_of(*identities) if (piece := recogniser.is_it(logged)) is not None]
+
+
+def test_a_batch_that_is_looked_for_is_found_by_its_identity_alone() -> None:
+    log = [Identity(7, 0, 3, 2), *ours(0, 3, 2, 2), Identity(PRODUCER, 1, 3, 2)]
+    assert found_in(Recogniser(PRODUCER, [BatchIdentity(0, 3, 2)]), *log) == [Stored(0, 3, 2, 5)]
+    assert found_in(Recogniser(PRODUCER, [BatchIdentity(0, 3, 3)]), *log) == []
+    assert found_in(Recogniser(PRODUCER), *log) == []
+
+
+def test_from_a_joint_the_log_is_walked_to_its_end() -> None:
+    log = [*ours(0, 3, 2), Identity(7, 0, 5, 1), *ours(0, 4, 1, base=5)]
+    whole = [Stored(0, 0, 3, 0), Stored(0, 3, 2, 3), Stored(0, 5, 4, 6), Stored(0, 9, 1, 10)]
+    assert found_in(Recogniser(PRODUCER, joints=[(0, 0)]), *log) == whole
+    assert found_in(Recogniser(PRODUCER, joints=[(0, 3)]), *log) == whole
+    assert found_in(Recogniser(PRODUCER, joints=[(0, 5)]), *log) == whole[1:]
+    assert found_in(Recogniser(PRODUCER, joints=[(0, 4), (1, 0)]), *log) == []
+
+
+def test_the_batch_before_the_first_that_waits_is_recognised_by_where_it_ends() -> None:
+    log = ours(2, 5, 5, 5, base=2**31 - 7)
+    assert found_in(Recogniser(PRODUCER, joints=[(2, 8)]), *log) == [Stored(2, 3, 5, 10)]
+
+
+def test_a_conditional_batch_is_recognised_where_it_lies_in_place() -> None:
+    log = [Identity(CONDITIONAL_ID, 0, 0, 2), Identity(CONDITIONAL_ID, 0, 3, 1), Identity(CONDITIONAL_ID, 0, 3, 1)]
+    assert found_in(Recogniser(CONDITIONAL_ID), *log) == [Stored(0, 0, 2, 0), Stored(0, 3, 1, 3)]
+
+
+def test_a_batch_with_a_brokers_own_producer_id_is_its_producers() -> None:
+    records = [Record(0, 1, None, b"v")]
+    (logged,) = iterate_logged(encode_batch(records, producer_id=PRODUCER, producer_epoch=4, base_sequence=6))
+    assert isinstance(logged, LoggedBatch)
+    assert Recogniser(PRODUCER).is_it(logged) == Stored(4, 6, 1, 0)
+    assert Recogniser(7).is_it(logged) is None
+
+
+def test_a_batch_of_v2_follows_what_a_wrapper_of_v1_names() -> None:
+    known = Recogniser(WRAPPED, joints=[(0, 0)])
+    old = wrapper([b"a", b"b", b"c"])
+    old = (2).to_bytes(8, "big") + old[8:]
+    first = at_once(taking_apart(0, FetchAnswer(0, 10, memoryview(old))))
+    assert [piece for piece, _ in first.pieces_from(known, 0)] == [Stored(0, 0, 3, 0)]
+    rest = log_of(Identity(7, 0, 0, 3), Identity(WRAPPED, 0, 3, 2), Identity(WRAPPED, 0, 5, 1))
+    new = b"".join(bytes(logged.records) for logged in rest)
+    then = at_once(taking_apart(3, FetchAnswer(0, 10, memoryview(new))))
+    assert [piece for piece, _ in then.pieces_from(known, 3)] == [Stored(0, 3, 2, 3), Stored(0, 5, 1, 5)]
+
+
+def test_each_batch_of_a_long_log_costs_a_look_and_no_hash_of_all_before_it() -> None:
+    recogniser = Recogniser(PRODUCER, joints=[(0, 0)])
+    assert len(found_in(recogniser, *ours(0, *[1] * 200))) == 200
+    assert len(recogniser._markers_of(1)) <= 10
