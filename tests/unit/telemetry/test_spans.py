@@ -269,7 +269,7 @@ def test_only_batches_whose_span_is_wanted_are_prepared_by_flows(share: float) -
     if kernel is None:
         assert len(by_flows) == batches, "its headers may name a trace"
     else:
-        assert len(by_flows) <= len(found) + 3, "but for the first ones, which begin the state"
+        assert len(by_flows) <= len(found) + 4, "but for the first ones, until their append was read back"
 
 
 # ---------------------------------------------------------------------- whose trace it is

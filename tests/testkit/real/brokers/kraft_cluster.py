@@ -17,6 +17,8 @@ from idemproxy.demo.broker_settings import write_properties
 from idemproxy.demo.jars import broker_class_path, java_runtime
 from idemproxy.demo.legacy_cluster import ClusterError, LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
+from idemproxy.proxy.versions import ApiKey
+from testkit.real.clients.raw_client import RawClient
 
 NEWEST = "4.3.1"
 KRAFT_FROM = 4
@@ -52,6 +54,16 @@ class KraftCluster(LegacyCluster):
         client = AdminClient({"bootstrap.servers": self.bootstrap})
         client.create_topics([wanted])[name].result(60)
         self.wait_for_leaders(name, partitions)
+
+    def _has_leaders(self, broker: int, topic: str, partitions: int) -> bool:
+        """A broker tells of its leadership a moment before it takes requests for it."""
+        if not super()._has_leaders(broker, topic, partitions):
+            return False
+        led = [number for number, one in self.state(broker).topics[topic].items() if one.leader == broker]
+        asked = {"name": topic, "partitions": [{"partition_index": one, "timestamp": -1} for one in led]}
+        with RawClient(self.address(broker)) as raw:
+            answer = raw.ask(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[asked])
+        return not any(one.error_code for one in answer.topics[0].partitions)
 
     def start_broker(self, broker: int) -> None:
         """Start a broker that was killed or stopped, and wait until the cluster knows it again."""
