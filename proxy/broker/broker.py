@@ -504,7 +504,7 @@ class Broker:
         if refusal is not None:
             self._refuse(refusal)
             return
-        self.form = judgement.form
+        self.form = judgement.form_in(mode.appends_as)
         self.remark = judgement.remark_in(mode.chosen)
         if self.is_ready:
             self._take_batches()

@@ -513,8 +513,10 @@ class LogSearch:
                         self.copies[name].add(piece.base_offset)
         markers = {header_marker_of(name): name for name in self.copies}
         for batch in chunk.marked_batches:
-            if batch.offset >= start and batch.marker is not None:
-                name = markers.get(batch.marker)
+            if batch.offset >= start:
+                header = batch.header
+                own = header.producer_id, header.producer_epoch, header.base_sequence
+                name = begins.get(own) if batch.marker is None else markers.get(batch.marker)
                 if name is not None and name.record_count == batch.record_count:
                     self.copies[name].add(batch.first)
 

@@ -43,8 +43,12 @@ class Recogniser:
     def is_it(self, logged: LoggedBatch) -> Stored | None:
         """Return the piece that a batch of format v2 is; None: it is none of these."""
         marker, count, header = logged.marker, logged.record_count, logged.header
-        if header.producer_id == self.producer_id:  # its broker gave the idempotence
-            return Stored(header.producer_epoch, header.base_sequence, count, logged.first)
+        if header.producer_id == self.producer_id:  # the end of a transaction has no sequence
+            return (
+                None
+                if header.base_sequence < 0
+                else Stored(header.producer_epoch, header.base_sequence, count, logged.first)
+            )
         if marker is None:
             return None
         wanted = self._wanted.get(marker)

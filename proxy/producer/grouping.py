@@ -19,6 +19,7 @@ from ...codecs.kernel import KERNEL
 from ...codecs.message_set import iterate_shallow
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
+from ...reactor import Buffer
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity
 from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR, NO_DIGEST
@@ -27,7 +28,7 @@ from ...values import value
 from .. import limits
 from ..admission.memory_budget import Count, Held
 from ..flow.form import Form
-from ..flow.wrapper import Wrapper, marked_wrapper, marking, wrapping
+from ..flow.wrapper import Wrapper, as_sent, marked_wrapper, marking, wrapping
 from ..partition_log.topic_facts import TopicFacts
 from .batch import Batch
 
@@ -59,10 +60,16 @@ class Target:
     topic: str
     keeps_whole: bool = False
 
-    def marking(self, batch: Batch) -> Steps[deque[Wrapper]]:
+    def sending_whole(self, batch: Batch, form: Form) -> Steps[deque[Wrapper]]:
         """Return a single batch as it is appended where its leader stores format v2. Raises WireError for records that
         cannot be read."""
         header, whose = batch.header, batch.identity
+        if form is Form.OWN_IDS:
+            if KERNEL and batch.digest == NO_DIGEST:
+                batch.digest = KERNEL.digest_batch(batch.records) or NO_DIGEST
+            if batch.digest == NO_DIGEST:
+                batch.digest = yield from convert.digesting_whole(batch.records, header, limits.UNPACKED_BYTES_MAX)
+            return deque((as_sent(_identity(self, whose), batch.records, header, self.hold_bytes),))
         named = header.producer_id, header.producer_epoch, header.base_sequence
         if KERNEL and named == (self.producer_id, whose.producer_epoch, whose.base_sequence):
             made = KERNEL.mark_batch(batch.records)
@@ -86,7 +93,7 @@ def planning(target: Target, group: Sequence[Batch], form: Form) -> Steps[deque[
     Raises HeaderRefused, and WireError for records that cannot be read.
     """
     if form.is_v2:
-        return (yield from target.marking(group[0]))
+        return (yield from target.sending_whole(group[0], form))
     size_max = target.topics.refused_size(target.topic)
     pieces = group[0].rest
     if not pieces or pieces[0].identities[0].base_sequence != group[0].left.base_sequence:
@@ -152,7 +159,7 @@ def _wrapping(
 def planned(
     target: Target,
     identities: tuple[Identity, ...],
-    message_set: bytes | bytearray,
+    message_set: Buffer,
     anchor: bytes,
     content: bytes,
     max_timestamp: int,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...codecs.error_codes import name_of
+from ...codecs.error_codes import ErrorCode, name_of
 from ...codecs.logged import Logged, anchor_of
 from ...state.commit import Stored, committed, released, renewed, unrecoverable
 from ...state.conditional import shift_of, unsure
@@ -23,6 +23,7 @@ from ..flow.effects import Leader, Wait, in_steps
 from ..flow.form import Form
 from ..flow.outcome import (
     CONTENT_ERRORS,
+    NUMBER_ERRORS,
     ROUTING_ERRORS,
     SIZE_ERRORS,
     Appended,
@@ -115,9 +116,11 @@ class Recovery:
         if not piece.is_marked:
             self._is_nameless = True
             self._observers.report(NoRoomForBatchMarker(*self._stream.key[1:], len(piece.message_set)))
-        if outcome.error_code == 0:
+        if outcome.error_code == 0 and self._form is not Form.OWN_IDS:
             return outcome
         self._is_clean = False
+        if outcome.error_code == 0:
+            return await self._compared(piece, outcome)
         self._bounds.drop(self._stream.topic, self._stream.partition)
         wanted, anchor = located(piece, outcome.base_offset), piece.anchor
 
@@ -129,6 +132,15 @@ class Recovery:
             return Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
         return InDoubt(f"the broker answered {name_of(outcome.error_code)} with an offset: {reason}", self._leader)
+
+    async def _compared(self, piece: Wrapper, outcome: Appended) -> Outcome:
+        """Rule R9: a broker compares no content. It answers with an old offset where it has the numbers already."""
+        (stored,) = located(piece, outcome.base_offset)
+        digest, found = self._group[0].digest, await digest_at(self._stream, stored)
+        if found in (NO_DIGEST, digest):
+            return outcome
+        reason = found.reason if isinstance(found, Later) else "other records are where it answered"
+        return InDoubt(reason, self._leader, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
     async def _appended(self, piece: Wrapper, outcome: Appended) -> None:
         # The broker stores this topic in its own way, so the anchor of what was sent would never fit: none is better.
@@ -226,6 +238,10 @@ class Recovery:
             return self._one_by_one()
         if code in SIZE_ERRORS and await self._make_smaller(piece):
             return True
+        if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and self._form is Form.OWN_IDS:
+            self._topics.old_format.add(self._stream.topic)  # it is sent in that format next
+            await self._not_sent()
+            return False
         if code in ROUTING_ERRORS:
             await Leader(self._stream.topic, self._stream.partition, refresh=True)
         self._let_go()
@@ -304,11 +320,12 @@ class Recovery:
         """It is known what the log has of what was sent. Of a group that may be the first batches only, from an earlier
         try: these are answered, and the others are due again."""
         stored = covered(result.pieces, whole)
-        if stored and self._form is Form.MARKED_V2:
+        if stored and self._form.is_v2:
             digest = self._group[0].digest
-            found = await digest_at(self._stream, stored[0])  # its marker is a fingerprint of 48 bits only
+            # Its marker is a fingerprint of 48 bits only, and its own numbers may be those of other records.
+            found = await digest_at(self._stream, stored[0])
             if isinstance(found, Unreadable) or (found != digest and NO_DIGEST not in (found, digest)):
-                return self._give_up("what has its batch marker in the log is another batch, or cannot be read")
+                return self._give_up("what has its identity in the log is another batch, or cannot be read")
             if isinstance(found, Later):
                 self._leave()
                 self._answer_all(answers.in_doubt(found.reason), "in_doubt")
@@ -323,6 +340,12 @@ class Recovery:
             return False
         if outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
+        entry = self._stream.held.entry
+        tries = 0 if entry is None or entry.intent is None else entry.intent.attempts
+        if outcome.error_code in NUMBER_ERRORS and tries:  # again, by the broker whose log was read
+            self._let_go()
+            self._answer_all(answers.numbers_refused(outcome.error_code, result.has_others), "refused")
+            return False
         return await self._again()
 
     def _let_go_of_bytes(self) -> None:

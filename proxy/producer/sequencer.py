@@ -417,7 +417,8 @@ class Sequencer:
         entry = PackedEntry(ready_for(held.or_fresh(first.identity, first.principal), epoch))
         why = self._usual.why or Unusual.FLOW_AT_WORK
         stream.observers.report(GroupPrepared(stream.topic, why.label))
-        return prepared(stream, group, pieces, entry, leader, bound, instance.lease_epoch, instance.instance_id)
+        where = leader, bound, instance.lease_epoch, instance.instance_id
+        return prepared(stream, group, pieces, entry, *where, may_be_another=held.unrecoverable is not None)
 
     # ------------------------------------------------------------------ what has to be found out first
     async def _open_unknown_outcome(self) -> Takeover | StoreAway | None:

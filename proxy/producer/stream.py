@@ -131,8 +131,9 @@ class Stream:
         return None if broker is None else self.form_at(broker)
 
     def form_at(self, broker: AppendTarget) -> Form:
-        """Return how this broker stores batches of the topic."""
-        return self.topics.form_at(self.topic, broker.form)
+        """Return how this broker stores batches of the topic. What is published conditionally has no producer id."""
+        form = self.topics.form_at(self.topic, broker.form)
+        return Form.MARKED_V2 if self.is_conditional and form is Form.OWN_IDS else form
 
     @property
     def log_may_hide_producers(self) -> bool:
