@@ -91,8 +91,7 @@ def prepared(
     ``may_be_another``: the broker may have other records under the same numbers."""
     piece = pieces[0]
     is_all = sum(one.record_count for one in piece.identities) == sum(batch.record_count for batch in group)
-    is_whole = is_all and piece.is_marked and not group[0].stored_records
-    is_whole = is_whole and not (may_be_another and piece.form is Form.OWN_IDS)
+    is_whole = is_all and piece.is_marked and not group[0].stored_records and not may_be_another
     wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
     broker, by_flow = stream.context.outside.leaders.broker(leader), ByFlow(is_reserved, is_clean, is_whole)
     return Prepared(entry, group, leader, broker, piece.form, bound, wrapped, pieces, None, lease_epoch, owner, by_flow)

@@ -25,6 +25,7 @@ from ...state.store import NO_VERSION, StoreAway
 from .. import limits
 from ..events import GroupPrepared, InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
+from ..flow.form import Form
 from ..flow.outcome import NotSent
 from ..partition_log.log_offsets import Later, Position
 from . import answers
@@ -418,7 +419,8 @@ class Sequencer:
         why = self._usual.why or Unusual.FLOW_AT_WORK
         stream.observers.report(GroupPrepared(stream.topic, why.label))
         where = leader, bound, instance.lease_epoch, instance.instance_id
-        return prepared(stream, group, pieces, entry, *where, may_be_another=held.unrecoverable is not None)
+        may_be_another = form is Form.OWN_IDS and held.unrecoverable is not None
+        return prepared(stream, group, pieces, entry, *where, may_be_another=may_be_another)
 
     # ------------------------------------------------------------------ what has to be found out first
     async def _open_unknown_outcome(self) -> Takeover | StoreAway | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from testkit.virtual.batches import MAGIC
@@ -15,8 +17,11 @@ from testkit.virtual.world import TOPIC, World, WorldSettings
 class Scene:
     """A world in which nothing breaks by itself; its brokers have producer ids and store format v1."""
 
-    def __init__(self, *, brokers: int = 1, keeps: Release = KEEPS_2_8) -> None:
-        self.world = World(1, WorldSettings(clocks=((0.0, 1.0),), brokers=brokers, clients=1))
+    def __init__(
+        self, *, brokers: int = 1, keeps: Release = KEEPS_2_8, proxies: int = 1, appends_with_ids: bool = False
+    ) -> None:
+        settings = WorldSettings(clocks=((0.0, 1.0),) * proxies, brokers=brokers, clients=2)
+        self.world = World(1, replace(settings, proxies=proxies, appends_with_ids=appends_with_ids))
         for broker in self.world.cluster.brokers.values():
             broker.release = broker.next_release = keeps
         self.log = self.world.cluster.log(TOPIC, 0)

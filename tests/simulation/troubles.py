@@ -10,7 +10,17 @@ from random import Random
 from typing import Any
 
 from simulation.moments import Moments
-from simulation.shape import BACK_IN_TIME, DOUBLE, EVICTION, INVENTION, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
+from simulation.shape import (
+    BACK_IN_TIME,
+    DOUBLE,
+    EVICTION,
+    INVENTION,
+    LOG_TROUBLES,
+    OLDER,
+    STATE_TROUBLES,
+    THEFT,
+    TROUBLES,
+)
 
 from idemproxy.reactor import Address
 from idemproxy.state.store import data_number_key, data_number_of
@@ -36,7 +46,17 @@ class Troubles:
         self.done: dict[str, int] = {}
         self.acts: dict[str, Callable[[], bool | None]] = {
             name: getattr(self, "_" + name.replace(" ", "_"))
-            for name in (*TROUBLES, BACK_IN_TIME, *STATE_TROUBLES, *LOG_TROUBLES, EVICTION, THEFT, OLDER, DOUBLE, INVENTION)
+            for name in (
+                *TROUBLES,
+                BACK_IN_TIME,
+                *STATE_TROUBLES,
+                *LOG_TROUBLES,
+                EVICTION,
+                THEFT,
+                OLDER,
+                DOUBLE,
+                INVENTION,
+            )
         }
         """An act returns False when there was nothing to be done."""
         self.moments = Moments(world, random, self._count, self._clean)
