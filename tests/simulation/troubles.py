@@ -304,10 +304,13 @@ class Troubles:
         return any([self._compact(partition, index) for index in reversed(range(max(0, count - 4), count))])
 
     def _producers_forgotten(self) -> bool:
-        known = self._some_partition().log.producers
-        for producer_id in list(known):
-            if self.random.random() < 0.7:
-                del known[producer_id]
+        log = self._some_partition().log
+        if self.random.random() < 0.3:
+            log.know_producers(last_only=True)
+        else:
+            for producer_id in list(log.producers):
+                if self.random.random() < 0.7:
+                    del log.producers[producer_id]
         return True
 
     def _topic_recreated(self) -> None:
