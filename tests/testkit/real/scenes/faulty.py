@@ -107,8 +107,10 @@ class FaultyScene:
         *,
         broker_settings: Mapping[str, str | int] | None = None,
         without_proxy: bool = False,
+        proxy_program: str | None = None,
     ) -> None:
-        """``without_proxy``: for comparison, clients reach the broker through the relays alone."""
+        """``without_proxy``: for comparison, clients reach the broker through the relays alone. ``proxy_program``: what
+        is run in the place of ``idemproxy``."""
         self.directory = directory
         (port,) = free_ports(1)
         make = LegacyCluster if int(version.partition(".")[0]) < KRAFT_FROM else KraftCluster
@@ -120,8 +122,10 @@ class FaultyScene:
             broker_settings=broker_settings,
         )
         self.broker_relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
-        self.proxy = ProxyProcess(directory / "proxy", (HOST, port))
+        self.proxy = ProxyProcess(directory / "proxy", (HOST, port), program=proxy_program)
         self._front = (HOST, port) if without_proxy else self.proxy.address
+        self.topics: tuple[str, ...] = ()
+        """Those of the last run, in the order of its clients."""
         self._children = ChildProcesses()
         self._stack = ExitStack()
 
@@ -155,6 +159,7 @@ class FaultyScene:
         ``one_in_flight``: each sends a request only when the last one was answered. ``in_group``: each reads its topic
         as a member of a group, too, through its relay and the proxy."""
         topics = {client: fresh_topic(self.cluster, partitions) for client in clients}
+        self.topics = tuple(topics.values())
         results = {}
         with ExitStack() as stack:
             relays = {
