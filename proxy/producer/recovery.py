@@ -116,11 +116,9 @@ class Recovery:
         if not piece.is_marked:
             self._is_nameless = True
             self._observers.report(NoRoomForBatchMarker(*self._stream.key[1:], len(piece.message_set)))
-        if outcome.error_code == 0 and self._form is not Form.OWN_IDS:
-            return outcome
-        self._is_clean = False
         if outcome.error_code == 0:
-            return await self._compared(piece, outcome)
+            return await self._compared(piece, outcome) if self._form is Form.OWN_IDS else outcome
+        self._is_clean = False
         self._bounds.drop(self._stream.topic, self._stream.partition)
         wanted, anchor = located(piece, outcome.base_offset), piece.anchor
 
@@ -135,6 +133,7 @@ class Recovery:
 
     async def _compared(self, piece: Wrapper, outcome: Appended) -> Outcome:
         """Rule R9: a broker compares no content. It answers with an old offset where it has the numbers already."""
+        self._is_clean = False
         (stored,) = located(piece, outcome.base_offset)
         digest, found = self._group[0].digest, await digest_at(self._stream, stored)
         if found in (NO_DIGEST, digest):

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from simulation.test_forms import Scene
 
+from idemproxy.proxy import limits
 from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client_bytes import batch_bytes
+from testkit.virtual.conditional_writer import ConditionalWriter
 from testkit.virtual.producer import Batch
 from testkit.virtual.releases import RAISED_2_8, RAISED_3_9, RAISED_4_3, Release
-from testkit.virtual.world import TOPIC
+from testkit.virtual.world import TOPIC, World, WorldSettings
 
 OUT_OF_ORDER, FENCED, INVALID_RECORD = 45, 47, 87
 RETRIABLE = (6, 7, 19)
@@ -143,3 +147,58 @@ def test_what_is_unverified_is_rebuilt_of_all_batches_that_the_producer_has_in_t
     assert scene.named() == scene.expected(0, 1, 2, 3)
     entry = scene.world.proxies[0].engine.sequencer(scene.client.producer.producer_id, *PLACE).stream.held.entry
     assert [(one.base_sequence, one.base_offset) for one in entry.window] == [(0, 0), (1, 1), (2, 2), (3, 3)]
+
+
+def test_a_refusal_that_the_broker_takes_back_is_no_answer() -> None:
+    """A broker that has just begun to lead, or leads no longer, may know less than the log has."""
+    scene = OwnScene()
+    for _ in range(3):
+        scene.send(seconds=0.5)
+    scene.log.producers[scene.client.producer.producer_id].batches.pop()
+    batch = scene.send(seconds=0.5)
+    scene.log.know_producers()
+    scene.run(8.0)
+    assert codes(batch) == [0]
+    assert scene.named() == scene.expected(0, 1, 2, 3)
+
+
+def test_what_takes_the_place_of_an_unrecoverable_batch_is_compared_with_what_is_stored() -> None:
+    """The broker has the numbers, and would call other records a success."""
+    scene = OwnScene()
+    scene.send()
+    scene.fail_next(BrokerFault.LOST_ANSWER)
+    lost = scene.client.send(*PLACE)
+    scene.run(0.1)
+    scene.log.messages.clear()  # the log cannot tell: its records are gone, and the numbers are known
+    scene.log.start_offset = scene.log.end_offset
+    scene.run(30.0)
+    assert INVALID_RECORD in codes(lost)
+    identity = lost.answers[0].identity
+    scene.world.double.produce(scene.world.proxies[0].address, PLACE, identity)
+    scene.run(30.0)
+    (answer,) = scene.world.double.answers
+    assert answer[2] in (*RETRIABLE, INVALID_RECORD)
+
+
+def test_conditional_batches_have_a_batch_marker_all_the_same() -> None:
+    settings = WorldSettings(clocks=((0.0, 1.0),), brokers=1, release=RAISED_3_9)
+    world = World(1, replace(settings, is_conditional=True, appends_with_ids=True))
+    log = world.cluster.log(*PLACE)
+    writer = ConditionalWriter(world.network, "writer", world.proxies[0].addresses, PLACE, log, 3, 1)
+    world.start()
+    writer.go_on()
+    world.network.run(20.0)
+    assert writer.is_over
+    assert [stored.message.producer_id for stored in log.messages] == [-1] * 3
+
+
+def test_a_copy_that_was_appended_late_is_found_by_the_audit() -> None:
+    scene = OwnScene()
+    scene.fail_next(BrokerFault.LOST_REQUEST)
+    batch = scene.send(seconds=8.0)
+    assert codes(batch) == [0]
+    scene.log.producers.clear()
+    scene.write_past(0, b"client-1/t-0/0")
+    scene.run(sum(limits.DUPLICATE_AUDITS_SECONDS) + 60)
+    found = [event.offsets for _, _, event in scene.world.proxies[0].events if type(event).__name__ == "DuplicateFound"]
+    assert found == [(0, 1)]

@@ -1,0 +1,76 @@
+"""Mutants of what one form alone decides (``proxy/flow/form.py``)."""
+
+from __future__ import annotations
+
+from mutants.mutant import mutant
+
+from testkit.virtual.mutant import Patch
+
+_OWN_IDS = "simulation/test_own_ids.py"
+
+FORMS = (
+    mutant(
+        "own_ids_numbers_refused_at_once",
+        "R5: what a broker says of epoch and sequence is for the log to decide",
+        _OWN_IDS + "::test_more_records_than_the_batch_has_are_refused_by_name",
+        Patch("proxy.flow.outcome", "classify", "error_code in NUMBER_ERRORS", "False"),
+    ),
+    mutant(
+        "own_ids_refused_once_is_refused_for_good",
+        "R6: a batch that is not in the log is sent again before its numbers count as refused",
+        _OWN_IDS + "::test_a_refusal_that_the_broker_takes_back_is_no_answer",
+        Patch("proxy.producer.recovery", "Recovery._conclude", "outcome.error_code in NUMBER_ERRORS and tries", "True"),
+    ),
+    mutant(
+        "own_ids_old_offset_is_a_success",
+        "R9: an offset below the bound is that of an older append",
+        _OWN_IDS + "::test_other_records_under_the_due_sequence_are_not_taken_for_the_batch[1]",
+        Patch(
+            "proxy.producer.append",
+            "GroupAppend.answered",
+            "base_offset < plan.bound.offset and self.form is Form.OWN_IDS",
+            "False",
+        ),
+    ),
+    mutant(
+        "own_ids_content_not_compared",
+        "R9: a broker compares no content, so the proxy does",
+        _OWN_IDS + "::test_other_records_under_the_due_sequence_are_not_taken_for_the_batch[1]",
+        Patch("proxy.producer.recovery", "Recovery._compared", "found in (NO_DIGEST, digest)", "True"),
+    ),
+    mutant(
+        "own_ids_in_the_place_of_an_unrecoverable_batch",
+        "R17: what takes the place of an unrecoverable batch is read back",
+        _OWN_IDS + "::test_what_takes_the_place_of_an_unrecoverable_batch_is_compared_with_what_is_stored",
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer._prepare",
+            "form is Form.OWN_IDS and held.unrecoverable is not None",
+            "False",
+        ),
+    ),
+    mutant(
+        "own_ids_on_a_conditional_partition",
+        "R23: what is published conditionally has no producer id that a broker could know",
+        _OWN_IDS + "::test_conditional_batches_have_a_batch_marker_all_the_same",
+        Patch("proxy.producer.stream", "Stream.form_at", "self.is_conditional and form is Form.OWN_IDS", "False"),
+    ),
+    mutant(
+        "own_ids_end_of_a_transaction_is_a_batch",
+        "R10: the end of a transaction is no batch of its producer",
+        "unit/partition_log/test_recognised.py"
+        "::test_a_batch_with_its_own_producer_id_is_known_without_supposing_anything",
+        Patch("proxy.partition_log.recognised", "Recogniser.is_it", "header.base_sequence < 0", "False"),
+    ),
+    mutant(
+        "own_ids_copies_not_seen",
+        "R14: copies of batches with a producer id are found by it",
+        _OWN_IDS + "::test_a_copy_that_was_appended_late_is_found_by_the_audit",
+        Patch(
+            "proxy.partition_log.log_search",
+            "LogSearch._note_copies",
+            "begins.get(own) if batch.marker is None else markers.get(batch.marker)",
+            "markers.get(batch.marker)",
+        ),
+    ),
+)
