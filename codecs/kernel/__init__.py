@@ -92,8 +92,8 @@ class Kernel(Protocol):
         """Return (a whole, uncompressed batch as ``header_marker.marked_batch`` makes it of the identity in its header,
         its anchor, the digest of its first record's content, the digest of its records)."""
 
-    def digest_batch(self, batch: Buffer, /) -> bytes | None:
-        """Return the digest of the records of a whole, uncompressed batch."""
+    def digest_batch(self, batch: Buffer, /) -> tuple[bytes, bytes] | None:
+        """Return (``logged.anchor_of_own_ids`` of a whole, uncompressed batch, the digest of its records)."""
 
     def unsnappy_part(self, block: Buffer, position: int, output: bytearray, filled: int, /) -> tuple[int, int] | None:
         """Decompress more of a block of snappy, from its element at ``position`` on: a megabyte at most, or one literal

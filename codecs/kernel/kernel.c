@@ -97,6 +97,7 @@ enum {
     ATTRIBUTES_AT = 21,
     CODEC_MASK = 7,
     GZIP = 1,
+    LAST_OFFSET_DELTA_AT = 23,
     BASE_TIMESTAMP_AT = 27,
     PRODUCER_ID_AT = 43, /* epoch, base sequence and record count are behind it: what a marker says of a batch */
     RECORD_COUNT_AT = 57,
@@ -1010,19 +1011,28 @@ static int digest_records(const Py_buffer *batch, struct digest *s, uint8_t cont
     return at == end;
 }
 
-/* digest_batch(batch): the digest of its records */
+/* digest_batch(batch): its anchor if it has a producer id (logged.py), and the digest of its records */
 static PyObject *digest_batch(PyObject *module, PyObject *const *args, Py_ssize_t count) {
     Py_buffer batch;
     struct digest s;
-    uint8_t digest[DIGEST_BYTES];
+    uint8_t digest[DIGEST_BYTES], anchor[DIGEST_BYTES], named[IDENTITY_BYTES];
     (void)module;
     if (count != 1) return wrong_arguments();
     if (!bytes_of(args[0], &batch)) return NULL;
     int is_usual = digest_records(&batch, &s, NULL);
+    if (is_usual) {
+        const uint8_t *start = batch.buf;
+        memcpy(named, start + PRODUCER_ID_AT, IDENTITY_BYTES - 4);
+        memcpy(named + IDENTITY_BYTES - 4, start + LAST_OFFSET_DELTA_AT, 4);
+        blake_of("batch", named, sizeof named, anchor);
+        put_digest(digest, s.crc);
+    }
     PyBuffer_Release(&batch);
-    if (!is_usual) return none();
-    put_digest(digest, s.crc);
-    return PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES);
+    PyObject *result = is_usual ? PyTuple_New(2) : none();
+    if (!is_usual || !result) return result;
+    PyTuple_SetItem(result, 0, PyBytes_FromStringAndSize((const char *)anchor, DIGEST_BYTES));
+    PyTuple_SetItem(result, 1, PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES));
+    return result;
 }
 
 /* mark_batch(batch): a whole, uncompressed batch of format v2 with the marker of its identity in the place of its producer

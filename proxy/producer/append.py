@@ -401,7 +401,7 @@ class GroupAppend:
         by_flow = plan.by_flow
         if by_flow is not None and outcome is not None:
             stream.step("append", plan.group, self._began, type(outcome).__name__)
-        pieces = plan.pieces or planned(stream.target, self.identities, *plan.wrapped)
+        pieces = plan.pieces or planned(stream.target, self.identities, plan.form, *plan.wrapped)
         is_clean = by_flow is None or by_flow.is_clean
         if self._request_bytes:
             plan.group[0].held = Held(self._context.memory.hold_bytes, self._request_bytes)

@@ -22,7 +22,7 @@ from ...codecs.steps import Steps
 from ...reactor import Buffer
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity
-from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR, NO_DIGEST
+from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR, NO_CONTENT, NO_DIGEST
 from ...state.sequence import advance, distance
 from ...values import value
 from .. import limits
@@ -65,9 +65,7 @@ class Target:
         cannot be read."""
         header, whose = batch.header, batch.identity
         if form is Form.OWN_IDS:
-            if KERNEL and batch.digest == NO_DIGEST:
-                batch.digest = KERNEL.digest_batch(batch.records) or NO_DIGEST
-            if batch.digest == NO_DIGEST:
+            if sent_as_is(batch) is None:
                 batch.digest = yield from convert.digesting_whole(batch.records, header, limits.UNPACKED_BYTES_MAX)
             return deque((as_sent(_identity(self, whose), batch.records, header, self.hold_bytes),))
         named = header.producer_id, header.producer_epoch, header.base_sequence
@@ -159,14 +157,27 @@ def _wrapping(
 def planned(
     target: Target,
     identities: tuple[Identity, ...],
+    form: Form,
     message_set: Buffer,
     anchor: bytes,
     content: bytes,
     max_timestamp: int,
 ) -> deque[Wrapper]:
-    """Return the plan of a group of uncompressed batches that was made at once (``convert.wrap_plain``)."""
+    """Return the plan of a group of uncompressed batches that was made at once (``convert.wrap_plain``,
+    ``sent_as_is``)."""
     held = Held(target.hold_bytes, len(message_set))
-    return deque((Wrapper(identities, message_set, anchor, content, max_timestamp, Codec.NONE, False, held),))
+    what = identities, message_set, anchor, content, max_timestamp, Codec.NONE, False, held
+    return deque((Wrapper(*what, form=form),))
+
+
+def sent_as_is(batch: Batch) -> tuple[Buffer, bytes, bytes, int] | None:
+    """Return what is appended of an uncompressed batch with its own producer id: its bytes, its anchor, no content that
+    is looked for, its newest timestamp. None: only in steps."""
+    made = KERNEL.digest_batch(batch.records) if KERNEL else None
+    if made is None:
+        return None
+    anchor, batch.digest = made
+    return batch.records, anchor, NO_CONTENT, batch.header.max_timestamp
 
 
 def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:

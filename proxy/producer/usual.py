@@ -22,7 +22,7 @@ from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Position
 from .append import GroupAppend, Prepared, Wrapped
 from .batch import Batch
-from .grouping import gather, planning
+from .grouping import gather, planning, sent_as_is
 from .outside import AppendTarget
 from .stream import NO_INTENT, Stream
 
@@ -105,17 +105,17 @@ class UsualCase:
             self.why = Unusual.TRACED
             return None
         pieces: deque[Wrapper] | None = None
-        wrapped: Wrapped
         records: list[memoryview] = []
         for batch in group:
             records += (batch.records,)
         made = None if form.is_v2 else wrap_plain(records, limits.DECOMPRESSED_BYTES_MAX)
+        wrapped: Wrapped | None = sent_as_is(first) if form is Form.OWN_IDS else None
         if made is not None:
             message_set, anchor, content, max_timestamp, digests = made
             wrapped, at = (message_set, anchor, content, max_timestamp), 0
             for batch in group:
                 batch.digest, at = digests[at : at + 8], at + 8
-        else:
+        elif wrapped is None:
             pieces = self._plan_in_a_step(group, records, form)
             if pieces is None:
                 self.why = Unusual.LARGE
