@@ -43,12 +43,12 @@ class Recogniser:
     def is_it(self, logged: LoggedBatch) -> Stored | None:
         """Return the piece that a batch of format v2 is; None: it is none of these."""
         marker, count, header = logged.marker, logged.record_count, logged.header
-        if header.producer_id == self.producer_id:  # the end of a transaction has no sequence
-            return (
-                None
-                if header.base_sequence < 0
-                else Stored(header.producer_epoch, header.base_sequence, count, logged.first)
-            )
+        if header.producer_id == self.producer_id:
+            if header.base_sequence < 0:
+                return None  # the end of a transaction
+            piece = Stored(header.producer_epoch, header.base_sequence, count, logged.first)
+            self.passes(piece)
+            return piece
         if marker is None:
             return None
         wanted = self._wanted.get(marker)
@@ -71,7 +71,7 @@ class Recogniser:
         return Stored(epoch, base, count, logged.first)
 
     def passes(self, piece: Stored) -> None:
-        """Take note of a piece that a wrapper of format v1 names: a batch of v2 may follow it."""
+        """Take note of a piece that its wrapper or producer id names: a batch with a marker may follow it."""
         self._moves(piece.producer_epoch, piece.base_sequence, piece.record_count)
 
     def _moves(self, epoch: int, base: int, count: int) -> None:

@@ -14,8 +14,7 @@ _HEADER_NAME_SHOWN = 64
 """Characters of a header's name in a message: a client may send a name of any length, an answer holds 32,767 bytes."""
 
 # R11 lives here: 45 and 59 make clients send possibly written batches again under a new epoch. Only what is proven
-# gives 45 (``out_of_order``, ``not_in_log``, ``other_content``, ``numbers_refused``, ``conflict``, ``cut_off``).
-# Nothing gives 59.
+# gives 45 (``out_of_order``, ``not_in_log``, ``other_content``, ``conflict``, ``cut_off``); nothing gives 59.
 
 
 def appended(base_offset: int, log_append_time_ms: int) -> Answer:
@@ -192,21 +191,21 @@ def refused(error_code: int) -> Answer:
     return Answer(error_code, message=f"the broker refuses this batch{': ' if meaning else ''}{meaning}")
 
 
-def numbers_refused(error_code: int, has_others: bool) -> Answer:
-    """The broker does not take the batch's epoch and sequence though it is due, and the log does not have it. The
-    broker has lost records, or has some that did not come through a proxy (``has_others``): a newer epoch, or others
-    with these sequences."""
-    if error_code == ErrorCode.INVALID_PRODUCER_EPOCH:
-        return Answer(error_code, message="the broker has a newer epoch of this producer, which did not pass a proxy")
-    if has_others or error_code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
-        return Answer(
-            int(ErrorCode.INVALID_RECORD),
-            message="the log has other records with these sequences, which did not pass a proxy: let nobody produce to "
-            "this topic past the proxies",
-        )
+def newer_epoch_at_broker() -> Answer:
+    """The broker has a newer epoch of the producer than all that came through a proxy. The log does not have the
+    batch."""
     return Answer(
-        int(ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER),
-        message="the batch is not in the log, and its broker does not have what comes before it: it has lost records",
+        int(ErrorCode.INVALID_PRODUCER_EPOCH),
+        message="the broker has a newer epoch of this producer, which did not come through a proxy",
+    )
+
+
+def others_at_broker() -> Answer:
+    """The broker has other records under the numbers that are due: they did not come through a proxy."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message="the log has other records with these sequences, which did not come through a proxy: let nobody "
+        "produce to this topic past the proxies",
     )
 
 

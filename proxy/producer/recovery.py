@@ -339,13 +339,22 @@ class Recovery:
             return False
         if outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
-        entry = self._stream.held.entry
-        tries = 0 if entry is None or entry.intent is None else entry.intent.attempts
-        if outcome.error_code in NUMBER_ERRORS and tries:  # again, by the broker whose log was read
-            self._let_go()
-            self._answer_all(answers.numbers_refused(outcome.error_code, result.has_others), "refused")
-            return False
+        if outcome.error_code in NUMBER_ERRORS and self._form is Form.OWN_IDS:
+            return self._numbers_refused(outcome.error_code, result)
         return await self._again()
+
+    def _numbers_refused(self, code: int, result: Searched) -> bool:
+        """The broker does not take the batch's epoch and sequence, and the log does not have it. A broker that has less
+        of the epoch than the entry takes it without them."""
+        self._let_go()
+        if code == ErrorCode.INVALID_PRODUCER_EPOCH:
+            self._answer_all(answers.newer_epoch_at_broker(), "refused")
+        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or result.has_others or result.pieces:
+            self._answer_all(answers.others_at_broker(), "refused")
+        else:
+            self._stream.marked_epoch = self._sent[0].producer_epoch
+            self._stream.put_back(self._group)
+        return False
 
     def _let_go_of_bytes(self) -> None:
         """Release the records of batches whose clients have gone: an unknown outcome may last as long as a broker

@@ -20,6 +20,7 @@ from ...state.conditional import Ahead, HeldBack, decide_conditional
 from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide, is_directly_after
 from ...state.entry import NO_OFFSET, Entry
 from ...state.entry_states import EntryState
+from ...state.names import NO_EPOCH
 from ...state.packed import PackedEntry
 from ...state.store import NO_VERSION, StoreAway
 from .. import limits
@@ -388,6 +389,8 @@ class Sequencer:
         if leader is None or broker is None:
             stream.dismiss(first, answers.no_leader(), "no_leader")
             return None
+        if stream.marked_epoch != first.identity.producer_epoch:
+            stream.marked_epoch = NO_EPOCH
         form = stream.form_at(broker)
         if first.stored_records and not form.holds_groups:
             stream.dismiss(first, answers.rest_is_left(first.stored_records), "refused")

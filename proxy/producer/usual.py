@@ -15,6 +15,7 @@ from ...codecs.convert import HeaderRefused, wrap_plain
 from ...codecs.errors import WireError
 from ...codecs.steps import STEP_BYTES
 from ...state.entry import NO_ANCHOR, NO_PRINCIPAL
+from ...state.names import NO_EPOCH
 from ...state.packed import PackedEntry
 from .. import limits
 from ..flow.form import Form
@@ -99,7 +100,8 @@ class UsualCase:
             return None
         assert entry is not None
         assert broker is not None
-        form = stream.form_at(broker) if stream.topics.old_format else broker.form
+        is_plain = stream.marked_epoch == NO_EPOCH and not stream.topics.old_format
+        form = broker.form if is_plain else stream.form_at(broker)
         group = gather(first, stream.queue, form) if stream.queue else [first]
         if stream.observers.begin_trace is not None and self._is_traced(group):
             self.why = Unusual.TRACED

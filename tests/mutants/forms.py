@@ -16,10 +16,26 @@ FORMS = (
         Patch("proxy.flow.outcome", "classify", "error_code in NUMBER_ERRORS", "False"),
     ),
     mutant(
-        "own_ids_refused_once_is_refused_for_good",
-        "R6: a batch that is not in the log is sent again before its numbers count as refused",
-        _OWN_IDS + "::test_a_refusal_that_the_broker_takes_back_is_no_answer",
-        Patch("proxy.producer.recovery", "Recovery._conclude", "outcome.error_code in NUMBER_ERRORS and tries", "True"),
+        "own_ids_not_left_out_where_they_are_refused",
+        "R6: what a broker refuses that has less of the epoch is sent without its numbers",
+        _OWN_IDS + "::test_a_broker_that_knows_less_than_the_log_has_is_no_reason_for_an_error",
+        Patch(
+            "proxy.producer.recovery",
+            "Recovery._numbers_refused",
+            "self._stream.marked_epoch = self._sent[0].producer_epoch",
+            "",
+        ),
+    ),
+    mutant(
+        "own_ids_left_out_of_a_new_epoch",
+        "R12: a new epoch has its own numbers at every broker",
+        _OWN_IDS + "::test_a_new_leader_that_lacks_records_gets_the_rest_of_the_epoch_without_its_numbers",
+        Patch(
+            "proxy.producer.sequencer",
+            "Sequencer._prepare",
+            "stream.marked_epoch != first.identity.producer_epoch",
+            "False",
+        ),
     ),
     mutant(
         "own_ids_old_offset_is_a_success",

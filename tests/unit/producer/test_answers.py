@@ -44,7 +44,8 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "denied": (lambda: answers.denied(29), 29),
     "undecidable": (lambda: answers.undecidable("records were deleted"), 87),
     "after_unknown": (answers.after_unknown, 87),
-    "numbers_refused": (lambda: answers.numbers_refused(45, has_others=False), 45),
+    "newer_epoch_at_broker": (answers.newer_epoch_at_broker, 47),
+    "others_at_broker": (answers.others_at_broker, 87),
     "partly_stored": (lambda: answers.partly_stored(3, 10), 87),
     "rest_is_left": (lambda: answers.rest_is_left(3), 87),
     "vanished": (lambda: answers.vanished(5), 87),
@@ -58,13 +59,6 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "invalid_acks": (lambda: answers.invalid_acks(2), 21),
     "transactional": (answers.transactional, 53),
 }
-
-
-@pytest.mark.parametrize(
-    ("error_code", "has_others", "expected"), [(59, False, 45), (45, True, 87), (46, False, 87), (47, True, 47)]
-)
-def test_numbers_that_a_broker_refuses_though_they_are_due(error_code: int, has_others: bool, expected: int) -> None:
-    assert answers.numbers_refused(error_code, has_others).error_code == expected
 
 
 @pytest.mark.parametrize("situation", SITUATIONS)
@@ -107,7 +101,7 @@ def test_every_failure_has_no_offset_and_a_sentence_that_fits_into_every_layout(
 def test_only_proven_gaps_get_out_of_order_and_none_gets_unknown_errors() -> None:
     """The unknown errors are UNKNOWN_PRODUCER_ID (59) and UNKNOWN_SERVER_ERROR (-1)."""
     codes = {situation: make().error_code for situation, (make, _) in SITUATIONS.items()}
-    proven = {"out_of_order", "not_in_log", "other_content", "numbers_refused", "conflict", "cut_off"}
+    proven = {"out_of_order", "not_in_log", "other_content", "conflict", "cut_off"}
     assert {situation for situation, code in codes.items() if code == 45} == proven
     assert not {59, -1} & set(codes.values())
 
