@@ -69,7 +69,12 @@ FORMS = (
         "own_ids_on_a_conditional_partition",
         "R23: what is published conditionally has no producer id that a broker could know",
         _OWN_IDS + "::test_conditional_batches_have_a_batch_marker_all_the_same",
-        Patch("proxy.producer.stream", "Stream.form_at", "self.is_conditional and form is Form.OWN_IDS", "False"),
+        Patch(
+            "proxy.producer.stream",
+            "Stream.form_at",
+            "self.is_conditional or self.marked_epoch != NO_EPOCH",
+            "self.marked_epoch != NO_EPOCH",
+        ),
     ),
     mutant(
         "own_ids_end_of_a_transaction_is_a_batch",

@@ -40,7 +40,8 @@ from testkit.virtual.world import WorldSettings
 CHAOS_SECONDS = 12.0
 V1, V2, OWN, UPGRADED, ROLLED_BACK = "v1", "v2", "own", "upgraded", "rolled-back"
 """How the brokers of a world store batches: its form. ``OWN``: v2, with the clients' producer ids, which the brokers
-check. The last two: v1 at first, then broker by broker v2, and at last v1 again."""
+check. The last two: v1 at first, then broker by broker v2, in half of the worlds with these ids, and at last v1
+again."""
 FORMS = {V1: 0.76, V2: 0.08, OWN: 0.08, UPGRADED: 0.05, ROLLED_BACK: 0.03}
 """Form -> share of the worlds."""
 ZSTD_SHARE = 0.2
@@ -310,7 +311,8 @@ def _with_form(seed: int, shape: Shape, form: str | None) -> Shape:
             if form == ROLLED_BACK:
                 upgrades.append(Upgrade(last, number, keeps, random.random() < 0.7))
     # From 3.0 on no topic has a message format of its own.
-    settings = replace(shape.settings, release=release, message_format=1, appends_with_ids=form == OWN)
+    with_ids = form == OWN or (form != V2 and Random(f"{seed}/ids").random() < 0.5)
+    settings = replace(shape.settings, release=release, message_format=1, appends_with_ids=with_ids)
     if form == OWN:
         rate = random.choice((0.0, EVICTIONS_MAX)) * random.random()
         shape = replace(shape, troubles=shape.troubles | {EVICTION: rate})
