@@ -70,14 +70,14 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a broker can be served as. ``in_proxy``: why it is not served where the proxy gives idempotence, None if it
-    is; ``in_native``: the same where the brokers give it. ``form``: how it stores batches; ``native_form``: the same of
-    what the proxy appends where the brokers give it. ``remark``: what an operator should know though it is served where
-    the proxy does; ``native_remark``: the same where the brokers do."""
+    is; ``in_native``: the same where the brokers give it. ``form``: how it stores batches. ``takes_ids``: what the
+    proxy appends has the clients' producer ids there, where the brokers give idempotence. ``remark``: what an operator
+    should know though it is served where the proxy does; ``native_remark``: the same where the brokers do."""
 
     in_proxy: Refusal | None
     in_native: Refusal | None
     form: Form = Form.WRAPPER_V1
-    native_form: Form = Form.MARKED_V2
+    takes_ids: bool = False
     remark: str = ""
     native_remark: str = ""
 
@@ -87,7 +87,7 @@ class Judgement:
 
     def form_in(self, mode: Idempotence) -> Form:
         """Return how the proxy appends batches there in a mode."""
-        return self.native_form if mode is Idempotence.NATIVE else self.form
+        return Form.OWN_IDS if mode is Idempotence.NATIVE and self.takes_ids else self.form
 
     def refusal(self, mode: Idempotence) -> Refusal | None:
         """Return why it is not served in a mode, None if it is."""
@@ -127,7 +127,7 @@ def judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
     judgement = _judge(found, reported)
     if not found.ranges or shows_kafka(found.ranges):
         takes_any = found.ranges.get(ApiKey.INIT_PRODUCER_ID, (0, 0))[1] >= _ANY_SEQUENCE_FROM
-        return replace(judgement, native_form=Form.OWN_IDS) if takes_any else judgement
+        return replace(judgement, takes_ids=takes_any and judgement.form is Form.MARKED_V2)
     remark = f"{judgement.remark}; it {MAY_STORE_OTHERWISE}" if judgement.remark else MAY_STORE_OTHERWISE
     return replace(judgement, remark=remark, native_remark=MAY_IGNORE_IDS)
 
@@ -141,7 +141,7 @@ def _judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
         return Judgement(None, None, Form.MARKED_V2)
     form = UNTOLD if reported is None else by_settings(reported)
     if isinstance(form, Refusal):
-        return Judgement(form, form)
+        return Judgement(form, form, Form.MARKED_V2)
     if form is Form.MARKED_V2:
         return Judgement(None, None, form)
     assert reported is not None

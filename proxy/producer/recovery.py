@@ -238,9 +238,7 @@ class Recovery:
         if code in SIZE_ERRORS and await self._make_smaller(piece):
             return True
         if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and self._form is Form.OWN_IDS:
-            self._topics.old_format.add(self._stream.topic)  # it is sent in that format next
-            await self._not_sent()
-            return False
+            return self._without_numbers()
         if code in ROUTING_ERRORS:
             await Leader(self._stream.topic, self._stream.partition, refresh=True)
         self._let_go()
@@ -346,14 +344,19 @@ class Recovery:
     def _numbers_refused(self, code: int, result: Searched) -> bool:
         """The broker does not take the batch's epoch and sequence, and the log does not have it. A broker that has less
         of the epoch than the entry takes it without them."""
+        has_others = code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or result.has_others or result.pieces
+        if code != ErrorCode.INVALID_PRODUCER_EPOCH and not has_others:
+            return self._without_numbers()
         self._let_go()
-        if code == ErrorCode.INVALID_PRODUCER_EPOCH:
-            self._answer_all(answers.newer_epoch_at_broker(), "refused")
-        elif code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or result.has_others or result.pieces:
-            self._answer_all(answers.others_at_broker(), "refused")
-        else:
-            self._stream.marked_epoch = self._sent[0].producer_epoch
-            self._stream.put_back(self._group)
+        answer = answers.others_at_broker() if has_others else answers.newer_epoch_at_broker()
+        self._answer_all(answer, "refused")
+        return False
+
+    def _without_numbers(self) -> bool:
+        """Send it, and the rest of its epoch, without its producer id: its broker does not take that there."""
+        self._let_go()
+        self._stream.marked_epoch = self._sent[0].producer_epoch
+        self._stream.put_back(self._group)
         return False
 
     def _let_go_of_bytes(self) -> None:

@@ -21,7 +21,7 @@ FORMS = (
         _OWN_IDS + "::test_a_broker_that_knows_less_than_the_log_has_is_no_reason_for_an_error",
         Patch(
             "proxy.producer.recovery",
-            "Recovery._numbers_refused",
+            "Recovery._without_numbers",
             "self._stream.marked_epoch = self._sent[0].producer_epoch",
             "",
         ),

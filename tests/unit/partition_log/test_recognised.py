@@ -107,10 +107,13 @@ def test_a_batch_with_its_own_producer_id_is_known_without_supposing_anything() 
 
 def test_the_anchor_of_a_batch_with_a_producer_id_holds_whatever_its_broker_makes_of_it() -> None:
     records = [Record(0, 1, None, b"v"), Record(1, 1, None, b"v")]
-    numbers = {"producer_id": PRODUCER, "producer_epoch": 3, "base_sequence": 17}
-    batches = [encode_batch(records, codec=codec, **numbers) for codec in (Codec.NONE, Codec.GZIP)]
     (sent,), (packed,), (next_one,) = (
-        list(iterate_logged(one)) for one in (*batches, encode_batch(records, **numbers | {"base_sequence": 19}))
+        list(
+            iterate_logged(
+                encode_batch(records, producer_id=PRODUCER, producer_epoch=3, base_sequence=sequence, codec=codec)
+            )
+        )
+        for sequence, codec in ((17, Codec.NONE), (17, Codec.GZIP), (19, Codec.NONE))
     )
     assert isinstance(sent, LoggedBatch)
     assert anchor_of(sent) == anchor_of(packed) == anchor_of_own_ids(sent.header) != anchor_of(next_one)
