@@ -158,11 +158,13 @@ def test_a_newer_instance_of_a_producer_name_fences_the_older_and_learns_where_i
     topic, bootstrap = fresh_topic(cluster), "{}:{}".format(*proxy.address)
     with Client(bootstrap) as client:
         mine = client.init_producer_id("orders-1")
-        with pytest.raises(Fenced), client.producer(mine) as older:
-            older.publish(topic, 0, [Sent(b"one"), Sent(b"two")])
-            newer = client.init_producer_id("orders-1")
-            stopped = client.where_producers_stopped(topic, 0)[mine.number]
-            assert (newer.number, newer.epoch) == (mine.number, mine.epoch + 1)
-            assert (stopped.producer_id, stopped.next_sequence) == (mine, 2)
+        older = client.producer(mine)
+        older.publish(topic, 0, [Sent(b"one"), Sent(b"two")])
+        newer = client.init_producer_id("orders-1")
+        stopped = client.where_producers_stopped(topic, 0)[mine.number]
+        assert (newer.number, newer.epoch) == (mine.number, mine.epoch + 1)
+        assert (stopped.producer_id, stopped.next_sequence) == (mine, 2)
+        with pytest.raises(Fenced):
             older.publish(topic, 0, [Sent(b"late")])
+        older.close()
     assert sum(one.record_count for one in batches(cluster, topic)) == 2

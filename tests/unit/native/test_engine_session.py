@@ -20,8 +20,8 @@ from idemproxy.proxy.native.raising import RaisingSession
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
-from idemproxy.state.names import is_named
 from idemproxy.state.hidden_ranges import HiddenRange, OffsetRange, State
+from idemproxy.state.names import is_named
 from testkit.real.clients.raw_client import batch
 from testkit.virtual.engine_scene import INIT, EngineScene, plain, produce, without_id
 from testkit.virtual.line import request
