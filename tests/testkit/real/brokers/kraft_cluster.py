@@ -8,7 +8,8 @@ from __future__ import annotations
 import subprocess
 import uuid
 from base64 import urlsafe_b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -108,3 +109,9 @@ class KraftCluster(LegacyCluster):
         if broker == 0:
             kept["listeners"] += f",{controller}"
         return kept
+
+
+def cluster_of(version: str) -> Callable[..., LegacyCluster]:
+    """Return what makes a cluster of this release of Kafka."""
+    make = LegacyCluster if int(version.partition(".")[0]) < KRAFT_FROM else KraftCluster
+    return partial(make, version=version)

@@ -15,11 +15,10 @@ from typing import Any
 
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
-from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.demo.verdict import Verdict
 from testkit.real.brokers.kafka_cluster import fresh_topic, stored_texts, told, verdict
-from testkit.real.brokers.kraft_cluster import KRAFT_FROM, KraftCluster
+from testkit.real.brokers.kraft_cluster import cluster_of
 from testkit.real.clients.client_runs import ONE_IN_FLIGHT, read_plainly, start_producer, start_reader
 from testkit.real.clients.java_clients import JavaClientError
 from testkit.real.proxies.proxy_process import ProxyProcess
@@ -106,21 +105,21 @@ class FaultyScene:
         version: str = "0.10.2.2",
         *,
         broker_settings: Mapping[str, str | int] | None = None,
+        settings: str = "",
         without_proxy: bool = False,
     ) -> None:
-        """``without_proxy``: for comparison, clients reach the broker through the relays alone."""
+        """``settings``: of the proxy, in YAML. ``without_proxy``: for comparison, clients reach the broker through the
+        relays alone."""
         self.directory = directory
         (port,) = free_ports(1)
-        make = LegacyCluster if int(version.partition(".")[0]) < KRAFT_FROM else KraftCluster
-        self.cluster = make(
+        self.cluster = cluster_of(version)(
             directory / "cluster",
-            version=version,
             advertised={0: (HOST, port)},
             auto_create_topics=False,
             broker_settings=broker_settings,
         )
         self.broker_relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
-        self.proxy = ProxyProcess(directory / "proxy", (HOST, port))
+        self.proxy = ProxyProcess(directory / "proxy", (HOST, port), settings=settings)
         self._front = (HOST, port) if without_proxy else self.proxy.address
         self._children = ChildProcesses()
         self._stack = ExitStack()
