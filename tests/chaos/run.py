@@ -30,6 +30,8 @@ class Story:
     """All that remains of a run, for attribution and report."""
 
     seed: int
+    version: str
+    settings: str
     seconds: float
     began_ms: int
     faults: list[Fault]
@@ -91,6 +93,8 @@ def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None])
                 oracle.take_told(name, topic, whole_lines(lines))
         return Story(
             seed=layout.seed,
+            version=layout.version,
+            settings=layout.settings,
             seconds=seconds,
             began_ms=began_ms,
             faults=saboteur.faults,

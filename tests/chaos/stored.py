@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, KafkaError, TopicPartition
 from idemproxy.codecs.batch_marker import Identity, parse_batch_marker
 from idemproxy.codecs.logged import LoggedBatch
 from idemproxy.codecs.message_set import inner_messages
+from idemproxy.codecs.primitives import Buffer
 from idemproxy.codecs.record_batch import CONTROL_FLAG, iterate_records
 from idemproxy.demo.segments import WRAPPER_BYTES_MAX, logged
 
@@ -52,7 +53,7 @@ def read_log(
     """Yield (offset, value) in the order of the files, and fill ``log`` on the way. ``sent``: every batch that a proxy
     has sent, by its marker in message format v2. Raises WireError, OSError."""
     for one in logged(log_directory, topic, partition):
-        records: Iterable[tuple[int, bytes | None]]
+        records: Iterable[tuple[int, Buffer | None]]
         if isinstance(one, LoggedBatch):
             if one.header.attributes & CONTROL_FLAG:
                 continue
