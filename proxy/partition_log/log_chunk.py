@@ -104,6 +104,8 @@ class LogChunk:
         self._identity_count = 0
         self.unmarked_to = start
         """The offset after the last message without a batch marker; ``start`` if there is none."""
+        self.hidden_to = start
+        """The offset after the last batch of format v2 with a batch marker; ``start`` if there is none."""
         self._unpacked_bytes = 0
         self._pieces: dict[int, list[tuple[Stored, Logged]]] = {}
         self.marked_batches: list[LoggedBatch] = []
@@ -150,6 +152,8 @@ class LogChunk:
         if batch.marker is not None or batch.header.producer_id != NO_PRODUCER_ID:
             self.marked_batches.append(batch)
             self._add(batch.first, batch)
+            if batch.marker is not None:
+                self.hidden_to = self.end
             return
         try:
             contents = yield from digesting_logged(batch, limits.DECOMPRESSED_BYTES_MAX)

@@ -72,8 +72,8 @@ class _Notes:
     """What one range of the log has, as far as it was read."""
 
     __slots__ = (
-        *("anchor", "end_offset", "gap", "gap_at", "gathered", "has_others", "in_place_to", "pieces"),
-        *("recogniser", "unmarked", "unmarked_to"),
+        *("anchor", "end_offset", "front", "gap", "gap_at", "gathered", "has_others", "hidden_to", "in_place_to"),
+        *("pieces", "recogniser", "unmarked", "unmarked_to"),
     )
 
     def __init__(self, recogniser: Recogniser) -> None:
@@ -87,11 +87,22 @@ class _Notes:
         """The wanted contents that were found without a batch marker, and where."""
         self.unmarked_to = NO_OFFSET
         """The offset after the last message without a batch marker, if there is one."""
+        self.hidden_to = NO_OFFSET
+        """For a rebuild: the offset after the last batch of format v2 with a batch marker, if there is one. Where it
+        was not recognised, it may be the producer's all the same."""
         self.gap: str | None = None
         self.gap_at = NO_OFFSET
+        self.front: str | None = None
+        """Why the beginning of the range is missing, before the first piece."""
         self.has_others = False
         self.in_place_to: int | None = None
         """Where the first batch ends that lies where it was to be."""
+
+    @property
+    def doubtful(self) -> str | None:
+        """Why the producer may have more in the range than was recognised; None: it has not. Where the batches before
+        a batch of format v2 are missing, nothing tells whose it is."""
+        return self.gap or (self.front if self.hidden_to > NO_OFFSET else None)
 
     def follow_with(self, later: _Notes) -> None:
         """Add the notes about the range that comes next, which was read by a rebuild."""
@@ -192,6 +203,7 @@ class LogSearch:
         self._producer_id = wanted.producer_id
         self.bound = wanted.bound
         self.wider = wanted.wider
+        self._known_from = 0
         self._is_quiescent = wanted.brokers_to_check is None
         self._since: float | None = None
         """When the reading began, in reactor seconds; None: it has not."""
@@ -238,10 +250,11 @@ class LogSearch:
         """Are the pieces all that is wanted? Then the rest of the log does not matter."""
         return self.wanted.batch is not None and is_covered(pieces, self.wanted.batch)
 
-    def widen(self) -> None:
-        """Start over from the earlier bound."""
+    def widen(self, known_from: int = 0) -> None:
+        """Start over from the earlier bound. ``known_from``: from there on the log was read. That is a checkpoint: what
+        is missing below it is older than all that a client may still send again."""
         assert self.wider is not None
-        self.bound, self.wider, self._next = self.wider, None, None
+        self.bound, self.wider, self._next, self._known_from = self.wider, None, None, known_from
 
     # R6 lives here: the quiescence check, then read from the lower bound to the log end.
     async def run(self) -> Searched | Later | Undecidable:
@@ -311,8 +324,11 @@ class LogSearch:
             self.moved_to = earliest.offset
             self.bound = bound = Position(earliest.offset, NO_ANCHOR)
         self._next = bound.offset
+        if self.wanted.joints and (self._next < earliest.offset or not holds) and self._known_from < earliest.offset:
+            self._notes.front = f"what lay below offset {earliest.offset} is not in the log any more"
         if self.wanted.is_rebuild and self._next < earliest.offset:
-            # Retention deletes the oldest records first: what it has deleted says nothing of what may come next.
+            # Retention deletes the oldest records first: what it has deleted says nothing of what may come next, if
+            # that tells whose it is.
             self._note_gap(self._next, earliest.offset, is_harmless=True)
             self._next = earliest.offset
         if self._next < earliest.offset:
@@ -409,10 +425,11 @@ class LogSearch:
             self._joined, self._later, self._next = None, None, self._read_to
         notes = self._notes
         pieces = tuple(notes.gathered if self.wanted.is_rebuild else notes.pieces)
-        if (doubtful := self._doubtful or self._equal(pieces) or notes.gap) and not self._enough(notes.pieces):
+        if (doubtful := self._doubtful or self._equal(pieces) or notes.doubtful) and not self._enough(notes.pieces):
             return Undecidable(doubtful)
+        has_unmarked = max(notes.unmarked_to, notes.hidden_to) > notes.end_offset
         return Searched(
-            *(pieces, notes.end_offset, notes.anchor, notes.gap_at, notes.unmarked_to > notes.end_offset),
+            *(pieces, notes.end_offset, notes.anchor, notes.gap_at, has_unmarked),
             is_any_unmarked=notes.unmarked_to != NO_OFFSET,
             has_others=notes.has_others,
         )
@@ -488,7 +505,10 @@ class LogSearch:
             last, known_to = message, message.offset
         if last is not None:
             notes.end_offset, notes.anchor = last.offset + 1, anchor_of(last)
+        if self.wanted.joints and chunk.hidden_to > start:
+            notes.hidden_to = chunk.hidden_to
         if known_to != NO_OFFSET and self.wanted.is_rebuild:
+            notes.front = None
             notes.gap = None  # batches in it come before this piece, and the piece says which sequence is due
         for gap_from, gap_to in chunk.gaps:
             if gap_to > start and gap_from < stop:

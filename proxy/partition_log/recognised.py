@@ -3,7 +3,8 @@
 A wrapper of format v1 names its producer in its batch marker. A batch of format v2 carries only a fingerprint of its
 identity: so an identity has to be supposed, and is confirmed by the fingerprint. Of a batch that is looked for it is
 known. For a rebuild the log is walked in order: where a batch of the producer is known to begin or to end, the count in
-each header gives the one batch that may begin or end there; the next one begins where it ends."""
+each header gives the one batch that may begin or end there; the next one begins where it ends, or where a newer epoch
+begins."""
 
 from __future__ import annotations
 
@@ -17,7 +18,10 @@ from ...codecs.logged import Logged, LoggedBatch
 from ...state.commit import Stored
 from ...state.conditional import CONDITIONAL_EPOCH, is_conditional, sequence_of
 from ...state.decide import BatchIdentity
+from ...state.entry import NO_OFFSET
+from ...state.names import EPOCH_MAX
 from ...state.sequence import advance
+from .. import limits
 
 Joint = tuple[int, int]
 """An epoch, and a sequence at which a batch of it may begin, and the one before it may end."""
@@ -29,13 +33,15 @@ class Recogniser:
     """Recognises what a log has of one producer, in log order. ``batches``: those that are looked for. ``joints``:
     where its other batches may meet. A conditional batch is known where it lies in place (rule R23)."""
 
-    __slots__ = ("_ahead", "_expected", "_is_conditional", "_joints", "_wanted", "producer_id")
+    __slots__ = ("_ahead", "_expected", "_is_conditional", "_joints", "_newest", "_wanted", "producer_id")
 
     def __init__(self, producer_id: int, batches: Iterable[BatchIdentity] = (), joints: Iterable[Joint] = ()) -> None:
         self.producer_id = producer_id
         self._is_conditional = is_conditional(producer_id)
         self._wanted = {_marker(producer_id, batch): batch for batch in batches}
         self._joints = tuple(joints)
+        self._newest = max((epoch for epoch, _ in self._joints), default=NO_OFFSET)
+        """The newest epoch that is known; without joints none is, and no newer one is looked for."""
         self._ahead: deque[Joint] = deque(maxlen=_AHEAD_MAX)
         self._expected: dict[int, dict[int, Joint]] = {}
         """Count in a header -> marker that a batch of so many records would have -> its epoch and base sequence."""
@@ -44,6 +50,7 @@ class Recogniser:
         """Return the piece that a batch of format v2 is; None: it is none of these."""
         marker, count, header = logged.marker, logged.record_count, logged.header
         if header.producer_id == self.producer_id:  # its broker gave the idempotence
+            self._moves(header.producer_epoch, header.base_sequence, count)
             return Stored(header.producer_epoch, header.base_sequence, count, logged.first)
         if marker is None:
             return None
@@ -71,13 +78,15 @@ class Recogniser:
         self._moves(piece.producer_epoch, piece.base_sequence, piece.record_count)
 
     def _moves(self, epoch: int, base: int, count: int) -> None:
+        self._newest = max(self._newest, epoch)
         self._ahead.append((epoch, advance(base, count)))
         self._expected.clear()
 
     def _markers_of(self, count: int) -> dict[int, Joint]:
-        """Return the markers of all batches of so many records that begin or end at a joint."""
+        """Return the markers of all batches of so many records that begin or end at a joint, or begin a newer epoch."""
         ends = ((epoch, advance(sequence, -count)) for epoch, sequence in self._joints if sequence)
-        bases = (*self._ahead, *self._joints, *ends)
+        newer = range(self._newest + 1, min(self._newest + limits.EPOCHS_AHEAD, EPOCH_MAX) + 1)
+        bases = (*self._ahead, *self._joints, *ends, *((epoch, 0) for epoch in newer if self._joints))
         return {header_marker_of(Identity(self.producer_id, *base, count)): base for base in bases}
 
     def pieces_of(self, logged: Logged) -> Iterator[Stored]:
@@ -95,6 +104,12 @@ class Recogniser:
             if identity.producer_id == self.producer_id:
                 yield Stored(*identity[1:], offset)
             offset += identity.record_count
+
+
+def joints_of(batch: BatchIdentity) -> tuple[Joint, ...]:
+    """Return where a batch begins and ends, and where its epoch begins."""
+    epoch, base = batch.producer_epoch, batch.base_sequence
+    return (epoch, base), (epoch, advance(base, batch.record_count)), (epoch, 0)
 
 
 def _marker(producer_id: int, batch: BatchIdentity) -> int:

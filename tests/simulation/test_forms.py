@@ -11,6 +11,8 @@ from testkit.virtual.producer import Batch
 from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_9, RAISED_4_3, Release
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
+INVALID_RECORD = 87
+
 
 class Scene:
     """A world in which nothing breaks by itself; its brokers have producer ids and store format v1."""
@@ -105,3 +107,37 @@ def test_a_batch_whose_leader_changes_its_format_meanwhile_is_stored_once(
     old, new = first.message_format, then.message_format
     scene.judge([old, old if is_stored else new])
     assert scene.send().acknowledged is not None
+
+
+def unheard(scene: Scene, count: int) -> list[Batch]:
+    """Batches that are in the log, and whose answers their client has not read when its proxy dies and Redis loses its
+    data. It sends the first one again, alone."""
+    scene.client.read_nothing(60.0)
+    batches = [scene.client.send(TOPIC, 0) for _ in range(count)]
+    scene.run(1.0)
+    assert not any(batch.answers for batch in batches)
+    scene.world.proxies[0].crash()
+    scene.client.disconnect()
+    scene.world.redis.flush()
+    return batches
+
+
+def appends_of(scene: Scene, batch: Batch) -> int:
+    """How often it was appended."""
+    stored = [record.value for one in scene.log.history for record in one.message.records]
+    return stored.count(batch.values[0])
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_what_retention_took_is_not_appended_again_where_the_log_may_have_more_of_its_producer(kept: int) -> None:
+    """Redis has lost the producer, and retention its first batches. That the others are its own nothing tells."""
+    scene = Scene(keeps=RAISED_3_9)
+    scene.send()
+    batches = unheard(scene, 4)
+    left = scene.log.messages[-kept:]
+    scene.log.retain(left[0].first_offset)
+    scene.run(60.0)
+    assert scene.log.messages[:kept] == left
+    assert batches[0].answers[-1].error_code == INVALID_RECORD
+    assert appends_of(scene, batches[0]) == 1
+    assert scene.world.errors() == []

@@ -59,6 +59,14 @@ def test_from_a_joint_the_log_is_walked_to_its_end() -> None:
     assert found_in(Recogniser(PRODUCER, joints=[(0, 4), (1, 0)]), *log) == []
 
 
+def test_newer_epochs_are_recognised_as_far_as_their_number_is_near_to_a_known_one() -> None:
+    log = [*ours(4, 2), *ours(6, 1, 1), *ours(8, 3), *ours(11, 1)]
+    found = [Stored(4, 0, 2, 0), Stored(6, 0, 1, 2), Stored(6, 1, 1, 3), Stored(8, 0, 3, 4)]
+    assert found_in(Recogniser(PRODUCER, joints=[(4, 0)]), *log) == found
+    assert found_in(Recogniser(PRODUCER, joints=[(3, 7)]), *log) == found
+    assert found_in(Recogniser(PRODUCER, joints=[(1, 0)]), *log) == []
+
+
 def test_the_batch_before_the_first_that_waits_is_recognised_by_where_it_ends() -> None:
     log = ours(2, 5, 5, 5, base=2**31 - 7)
     assert found_in(Recogniser(PRODUCER, joints=[(2, 8)]), *log) == [Stored(2, 3, 5, 10)]
@@ -73,8 +81,10 @@ def test_a_batch_with_a_brokers_own_producer_id_is_its_producers() -> None:
     records = [Record(0, 1, None, b"v")]
     (logged,) = iterate_logged(encode_batch(records, producer_id=PRODUCER, producer_epoch=4, base_sequence=6))
     assert isinstance(logged, LoggedBatch)
-    assert Recogniser(PRODUCER).is_it(logged) == Stored(4, 6, 1, 0)
+    known = Recogniser(PRODUCER)
+    assert known.is_it(logged) == Stored(4, 6, 1, 0)
     assert Recogniser(7).is_it(logged) is None
+    assert found_in(known, *ours(4, 2, 1, base=7)) == [Stored(4, 7, 2, 0), Stored(4, 9, 1, 2)]
 
 
 def test_a_batch_of_v2_follows_what_a_wrapper_of_v1_names() -> None:
