@@ -501,8 +501,8 @@ class Takeover:
         known = [batch.identity for batch in self._stream.queue]
         if entry is not None:
             known.append(BatchIdentity(entry.producer_epoch, entry.next_sequence, 0))
-        for one in () if left is None else left.batches:
-            known.append(BatchIdentity(left.producer_epoch, one.base_sequence, one.record_count))
+        if left is not None:
+            known += [BatchIdentity(left.producer_epoch, one.base_sequence, one.record_count) for one in left.batches]
         return tuple(dict.fromkeys(joint for one in known for joint in joints_of(one)))
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:

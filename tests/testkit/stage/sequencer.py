@@ -16,7 +16,7 @@ from typing import Any, cast
 from idemproxy.codecs.compression import Codec, compress, decompress
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_message, iterate_shallow
-from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
+from idemproxy.codecs.record_batch import Record, encode_batch, is_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.admission.long_work import Done
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
@@ -453,6 +453,10 @@ class Stage:
     def put(self, entry: Entry) -> None:
         self.values[self.key] = pack(entry)
 
+    def store_v2(self) -> None:
+        """From now on the leader stores format v2."""
+        self.outside.leader.form, self.outside.leader.may_hold_batches = Form.MARKED_V2, True
+
     def stored_values(self) -> list[bytes | None]:
         """Every record of the log, in order."""
         return [record.value for stored in self.log.messages for record in stored.message.records]
@@ -464,7 +468,9 @@ class Stage:
     # ------------------------------------------------------------------ outcomes of appends
     def take(self, effect: Append) -> int:
         """Append, as the leader does."""
-        base_offset = self.log.append(recompressed(bytes(effect.message_set), self.topic_codec), self.now)
+        data = bytes(effect.message_set)
+        stored = data if is_batch(data) else recompressed(data, self.topic_codec)
+        base_offset = self.log.append(stored, self.now, stores=2 if is_batch(data) else 1)
         self.log.advance(self.log.end_offset)
         return base_offset
 
