@@ -1,6 +1,10 @@
 """Which batches of a log are a producer's: by name in format v1, by a supposed identity in format v2."""
 
+import gc
+import time
 from collections.abc import Iterator
+
+import pytest
 
 from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.header_marker import marked_batch
@@ -8,8 +12,9 @@ from idemproxy.codecs.logged import LoggedBatch, iterate_logged
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.bridge.asks import FetchAnswer
+from idemproxy.proxy.limits import QUEUED_BATCHES_MAX
 from idemproxy.proxy.partition_log.log_chunk import taking_apart
-from idemproxy.proxy.partition_log.recognised import Recogniser
+from idemproxy.proxy.partition_log.recognised import AHEAD_MAX, Recogniser
 from idemproxy.state.commit import Stored
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.producer_ids import CONDITIONAL_ID
@@ -92,14 +97,46 @@ def test_a_batch_of_v2_follows_what_a_wrapper_of_v1_names() -> None:
     old = wrapper([b"a", b"b", b"c"])
     old = (2).to_bytes(8, "big") + old[8:]
     first = at_once(taking_apart(0, FetchAnswer(0, 10, memoryview(old))))
-    assert [piece for piece, _ in first.pieces_from(known, 0)] == [Stored(0, 0, 3, 0)]
+    assert [piece for piece, _ in at_once(first.pieces_from(known, 0))] == [Stored(0, 0, 3, 0)]
     rest = log_of(Identity(7, 0, 0, 3), Identity(WRAPPED, 0, 3, 2), Identity(WRAPPED, 0, 5, 1))
     new = b"".join(bytes(logged.records) for logged in rest)
     then = at_once(taking_apart(3, FetchAnswer(0, 10, memoryview(new))))
-    assert [piece for piece, _ in then.pieces_from(known, 3)] == [Stored(0, 3, 2, 3), Stored(0, 5, 1, 5)]
+    assert [piece for piece, _ in at_once(then.pieces_from(known, 3))] == [Stored(0, 3, 2, 3), Stored(0, 5, 1, 5)]
 
 
-def test_each_batch_of_a_long_log_costs_a_look_and_no_hash_of_all_before_it() -> None:
-    recogniser = Recogniser(PRODUCER, joints=[(0, 0)])
-    assert len(found_in(recogniser, *ours(0, *[1] * 200))) == 200
-    assert len(recogniser._markers_of(1)) <= 12
+def test_each_batch_of_a_long_log_costs_few_hashes() -> None:
+    recogniser = Recogniser(PRODUCER, joints=[(0, number) for number in range(100)])
+    assert len(found_in(recogniser, *ours(0, *[1] * 1000))) == 1000
+    assert recogniser.work <= 1000 * (1 + AHEAD_MAX) + 300
+
+
+@pytest.mark.parametrize("is_own", [False, True])
+def test_the_longest_chunk_of_the_smallest_batches_is_examined_in_short_steps(is_own: bool) -> None:
+    """Of so many lengths as fit, and for as many waiting batches as there may be."""
+    data, base, offset = bytearray(), 0, 0
+    while len(data) < 3 << 20:  # more of the smallest than one chunk notes
+        count = 1 if is_own else 1 + offset % 1000
+        marked = marked_batch(memoryview(encode_batch([Record(0, 1, None, None)])), Identity(PRODUCER, 0, base, count))
+        marked[:8] = offset.to_bytes(8, "big")
+        marked[23:27] = (count - 1).to_bytes(4, "big")
+        data += marked
+        base, offset = base + count + (not is_own), offset + count
+    chunk = at_once(taking_apart(0, FetchAnswer(0, offset, memoryview(data))))
+    joints = [(0, 2 * number) for number in range(3 * QUEUED_BATCHES_MAX)]
+    gc.collect()
+    gc.disable()
+    longest, steps = 0.0, chunk.pieces_from(Recogniser(PRODUCER, joints=joints), 0)
+    try:
+        while True:
+            started = time.process_time()
+            try:
+                next(steps)
+            except StopIteration as end:
+                found = end.value
+                break
+            finally:
+                longest = max(longest, time.process_time() - started)
+    finally:
+        gc.enable()
+    assert len(found) == len(chunk.messages) if is_own else found
+    assert longest < 0.025
