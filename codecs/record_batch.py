@@ -122,11 +122,6 @@ def magic_of(records: Buffer) -> int:
     return magic
 
 
-def is_batch(records: Buffer) -> bool:
-    """Are records that we have made of format v2?"""
-    return len(records) > MAGIC_AT and records[MAGIC_AT] == MAGIC
-
-
 def parse_single_batch(records: memoryview) -> BatchHeader:
     """Return the header of the one batch that ``records`` is. Its checksum and its records are not looked at.
 

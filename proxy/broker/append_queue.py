@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Callable
 
-from ...codecs.record_batch import is_batch
-from ...reactor import Buffer
 from ..flow.outcome import NotSent
 from .queued_append import QueuedAppend
 from .slow_partitions import ON_TRIAL, USUAL, Place
@@ -140,7 +138,7 @@ class AppendQueue:
         more: list[PartitionQueue] = []
         refused: list[tuple[QueuedAppend, str]] = []
         room = bytes_max
-        first: Buffer = b""
+        is_v2 = False
         while ring:
             queue, _ = ring.popitem(last=False)
             if queue.only is not None and queue.again is None:
@@ -148,7 +146,7 @@ class AppendQueue:
                 queue.count -= 1
             else:
                 append = queue.pop()
-            fits = not taken or (append.size_bytes <= room and is_batch(append.message_set) == is_batch(first))
+            fits = not taken or (append.size_bytes <= room and append.form.is_v2 is is_v2)
             refusal = (lease_refusal or append.may_send()) if fits else None
             if not fits or refusal is not None:
                 if refusal is not None:
@@ -164,7 +162,7 @@ class AppendQueue:
             self.count -= 1
             self.size_bytes -= append.size_bytes
             if not taken:
-                first = append.message_set
+                is_v2 = append.form.is_v2
             taken += (append,)
             room -= append.size_bytes
             if queue.count:

@@ -22,7 +22,6 @@ from ...codecs.produce import (
     encode_request,
     parse_response,
 )
-from ...codecs.record_batch import is_batch
 from ...reactor import Buffer
 from .. import limits
 from ..flow.outcome import InDoubt, Outcome
@@ -146,7 +145,7 @@ class ProduceConnection:
         self.pace = pace
         self.looks = 0
         self.is_late = self.is_overdue = False
-        version = self._version = self._pool.batch_version if is_batch(parts[0][2]) else BROKER_VERSION_MAX
+        version = self._version = self._pool.batch_version if appends[0].form.is_v2 else BROKER_VERSION_MAX
         body = encode_request(version, -1, timeout_ms, parts)
         size = len(_HEADER) + sum(map(len, body))
         self._wire.send(_SIZE_AND_HEADER.pack(size, _HEADER_STARTS[version], self._correlation_id, _HEADER_END), *body)

@@ -37,7 +37,6 @@ from ..broker.topology import Topology
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
 from ..events import ClientRefused, ConnectionRefused, InternalError, Report
-from ..flow.form import Form
 from ..flow.runner import FlowRunner
 from ..hidden_ranges.known import KnownHiddenRanges
 from ..hidden_ranges.topic import HiddenRangesTopic
@@ -366,8 +365,8 @@ class Engine:
         upgraded, what clients of its other brokers get as well: some clients ask one broker for all."""
         if self._engine_ranges is None:
             known = [broker for broker in self.topology.brokers if broker.ranges and broker.refusal is None]
-            own = native(broker.ranges for broker in known if broker.form is Form.MARKED_V2)
-            if any(broker.form is not Form.MARKED_V2 for broker in known):
+            own = native(broker.ranges for broker in known if broker.form.is_v2)
+            if any(not broker.form.is_v2 for broker in known):
                 own = in_both(own, self.advertised())
             self._engine_ranges = own
         return self._engine_ranges
@@ -377,9 +376,9 @@ class Engine:
         all brokers?"""
         broker = None if broker_id is None else self.topology.broker(broker_id)
         if broker is not None and broker.ranges:
-            return broker.form is Form.MARKED_V2
+            return broker.form.is_v2
         known = [one for one in self.topology.brokers if one.ranges and one.refusal is None]
-        return bool(known) and all(one.form is Form.MARKED_V2 for one in known)
+        return bool(known) and all(one.form.is_v2 for one in known)
 
     def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses:
         """Where a client that reached us at this address reaches each broker; brokers that it cannot reach are left

@@ -40,7 +40,7 @@ class Wrapper:
     @property
     def is_compressed(self) -> bool:
         """Is it as small as its codec makes it?"""
-        return self.compress_harder or bool(self.codec) or self.form is Form.MARKED_V2
+        return self.compress_harder or bool(self.codec) or self.form.is_v2
 
     def unwrapping(self, output_bytes_max: int) -> Steps[Inner]:
         """Return the records."""

@@ -59,13 +59,14 @@ class _Heard:
     """An append that goes over the client's own connection: what the broker answers says also what the client may
     write."""
 
-    __slots__ = ("_append", "_tell", "message_set", "partition", "sender", "size_bytes", "timeout_ms", "topic")
+    __slots__ = ("_append", "_tell", "form", "message_set", "partition", "sender", "size_bytes", "timeout_ms", "topic")
 
     def __init__(self, append: QueuedAppend, tell: Callable[[str, int], None]) -> None:
         self.topic = append.topic
         self.partition = append.partition
         self.timeout_ms = append.timeout_ms
         self.sender = append.sender
+        self.form = append.form
         self.message_set = append.message_set
         self.size_bytes = append.size_bytes
         self._append = append

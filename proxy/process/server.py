@@ -36,7 +36,6 @@ from ..broker.served import Idempotence
 from ..connection.shell import ConnectionShell
 from ..engine.engine import Engine, MakeHandler
 from ..events import InternalError, OperatorMessage, Report
-from ..flow.form import Form
 from ..native.engine_session import serving
 from ..native.raising import RaisingSession
 from ..native.session import NativeSession
@@ -876,4 +875,4 @@ async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:
 
 def _formats(brokers: Iterable[Broker]) -> str:
     """Return the message formats that these brokers store."""
-    return " and ".join(sorted({"v1" if one.form is Form.WRAPPER_V1 else "v2" for one in brokers})) or "v1"
+    return " and ".join(sorted({"v2" if one.form.is_v2 else "v1" for one in brokers})) or "v1"

@@ -14,7 +14,6 @@ from collections import deque
 from typing import Protocol
 
 from ...codecs.batch_marker import Identity
-from ...codecs.record_batch import is_batch
 from ...state.conditional import shift_of
 from ...state.entry import NO_ANCHOR, Entry, unpack
 from ...state.packed import PackedEntry, as_named
@@ -54,15 +53,16 @@ class Prepared:
     """A group that may be appended: everything that has to be known for it is known.
 
     ``entry``: as it is now, without the group's intent, unless it is reserved. ``broker``: the leader, None if it is
-    not known as a broker. ``bound``: where a search for the group begins (rule R8). ``wrapped``: what is sent, the
-    first of ``pieces`` if there are any. ``reservation``: the append reservation under which it leaves.
-    ``lease_epoch``, ``owner``: in which it is reserved, and by whom. ``by_flow``: None: nothing was unusual, so nobody
-    wants its steps timed, and it may take an append reservation."""
+    not known as a broker. ``form``: of what is sent. ``bound``: where a search for the group begins (rule R8).
+    ``wrapped``: what is sent, the first of ``pieces`` if there are any. ``reservation``: the append reservation under
+    which it leaves. ``lease_epoch``, ``owner``: in which it is reserved, and by whom. ``by_flow``: None: nothing was
+    unusual, so nobody wants its steps timed, and it may take an append reservation."""
 
     entry: PackedEntry
     group: list[Batch]
     leader: int
     broker: AppendTarget | None
+    form: Form
     bound: Position
     wrapped: Wrapped
     pieces: deque[Wrapper] | None
@@ -91,7 +91,7 @@ def prepared(
     is_whole = is_all and piece.is_marked and not group[0].stored_records
     wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
     broker, by_flow = stream.context.outside.leaders.broker(leader), ByFlow(is_reserved, is_clean, is_whole)
-    return Prepared(entry, group, leader, broker, bound, wrapped, pieces, None, lease_epoch, owner, by_flow)
+    return Prepared(entry, group, leader, broker, piece.form, bound, wrapped, pieces, None, lease_epoch, owner, by_flow)
 
 
 @value(frozen=True, slots=True)
@@ -144,6 +144,7 @@ class GroupAppend:
         "_stream",
         "_value",
         "committed_at",
+        "form",
         "is_out",
         "message_set",
         "partition",
@@ -170,6 +171,7 @@ class GroupAppend:
         """The append reservation under which the group leaves, or which it takes."""
         self._began = 0.0
         self.message_set: bytes | bytearray = b""
+        self.form = Form.WRAPPER_V1
 
     @property
     def identities(self) -> tuple[Identity, ...]:
@@ -189,7 +191,7 @@ class GroupAppend:
         stream, held, context, group = self._stream, self._held, self._context, plan.group
         stream.out = group  # from here on; nothing is sent before the swap is confirmed
         self._plan, self._sequencer, self.is_out = plan, sequencer, True
-        self.message_set = plan.wrapped[0]
+        self.message_set, self.form = plan.wrapped[0], plan.form
         self.size_bytes = len(self.message_set)
         self._request_bytes = self._held_bytes = request_bytes
         if plan.pieces is None:  # else the wrapper counts its bytes itself
@@ -212,7 +214,7 @@ class GroupAppend:
         self._began = 0.0 if by_flow is None and not held.commits else stream.observers.step_begins()
         entry = plan.entry
         is_busy = context.takes_append_reservations and by_flow is None and held.is_unwritten
-        if is_busy and plan.broker is not None and stream.form_at(plan.broker).names_producers:
+        if is_busy and plan.form.names_producers:
             where = plan.bound.offset, plan.bound.anchor
             self._reservation = reservation = AppendReservation(plan.owner, plan.leader, *where, held.stored_version)
             now = group[0].arrived_at if group[0].arrived_at > self.committed_at else self.committed_at
@@ -256,17 +258,17 @@ class GroupAppend:
 
     def _send(self, plan: Prepared) -> None:
         """Let the group wait for a connection to its leader: one of the proxy's, or the client's own."""
-        waiters, broker = plan.group[0].waiters, plan.broker
+        stream, waiters, broker = self._stream, plan.group[0].waiters, plan.broker
         self.sender = waiters[-1].connection.address if waiters else ""
         if plan.by_flow is not None:
-            self._began = self._stream.observers.step_begins()
+            self._began = stream.observers.step_begins()
             route = plan.group[0].route
             if route is not None:
                 self._outside.queue_append_by(route, plan.leader, self)
                 return
         if broker is None or not broker.takes_batches:
             self._give_back(NotSent("the broker is away"))
-        elif is_batch(self.message_set) != (self._stream.form_at(broker) is Form.MARKED_V2):
+        elif (broker.form is not self.form or stream.topics.old_format) and stream.form_at(broker) is not self.form:
             self._give_back(NotSent("the broker stores another form since it was prepared"))
         else:
             self._outside.queue_append(broker, self)

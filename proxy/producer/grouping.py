@@ -85,7 +85,7 @@ def planning(target: Target, group: Sequence[Batch], form: Form) -> Steps[deque[
 
     Raises HeaderRefused, and WireError for records that cannot be read.
     """
-    if form is Form.MARKED_V2:
+    if form.is_v2:
         return (yield from target.marking(group[0]))
     size_max = target.topics.refused_size(target.topic)
     pieces = group[0].rest

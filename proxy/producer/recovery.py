@@ -253,7 +253,7 @@ class Recovery:
             piece = self._pieces[0] = await in_steps(partial(compressing_harder, stream.target, piece), sender)
             if len(piece.message_set) < size_bytes:
                 return True
-        if stream.is_conditional or self._form is Form.MARKED_V2:
+        if stream.is_conditional or not self._form.holds_groups:
             return False  # R23: as a whole and with its batch marker, or not at all
         if piece.identities[0].record_count == 1:
             return await self._without_batch_marker(piece)

@@ -25,7 +25,6 @@ from ...state.store import NO_VERSION, StoreAway
 from .. import limits
 from ..events import GroupPrepared, InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
-from ..flow.form import Form
 from ..flow.outcome import NotSent
 from ..partition_log.log_offsets import Later, Position
 from . import answers
@@ -389,7 +388,7 @@ class Sequencer:
             stream.dismiss(first, answers.no_leader(), "no_leader")
             return None
         form = stream.form_at(broker)
-        if first.stored_records and form is Form.MARKED_V2:
+        if first.stored_records and not form.holds_groups:
             stream.dismiss(first, answers.rest_is_left(first.stored_records), "refused")
             return None
         group = gather(first, stream.queue, form)

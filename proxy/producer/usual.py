@@ -21,7 +21,6 @@ from ..flow.form import Form
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Position
 from .append import GroupAppend, Prepared, Wrapped
-from .append_reservation import AppendReservation
 from .batch import Batch
 from .grouping import gather, planning
 from .outside import AppendTarget
@@ -100,73 +99,35 @@ class UsualCase:
             return None
         assert entry is not None
         assert broker is not None
-        form = stream.topics.form_at(stream.topic, broker.form)
-        if form is Form.MARKED_V2:
-            return self._prepare_marked(first, entry, broker)
+        form = stream.form_at(broker) if stream.topics.old_format else broker.form
         group = gather(first, stream.queue, form) if stream.queue else [first]
         if stream.observers.begin_trace is not None and self._is_traced(group):
             self.why = Unusual.TRACED
             return None
+        pieces: deque[Wrapper] | None = None
+        wrapped: Wrapped
         records: list[memoryview] = []
         for batch in group:
             records += (batch.records,)
-        pieces: deque[Wrapper] | None = None
-        wrapped: Wrapped
-        made = wrap_plain(records, limits.DECOMPRESSED_BYTES_MAX)
+        made = None if form.is_v2 else wrap_plain(records, limits.DECOMPRESSED_BYTES_MAX)
         if made is not None:
             message_set, anchor, content, max_timestamp, digests = made
             wrapped, at = (message_set, anchor, content, max_timestamp), 0
             for batch in group:
                 batch.digest, at = digests[at : at + 8], at + 8
         else:
-            pieces = self._wrap_in_steps(group, records)
+            pieces = self._plan_in_a_step(group, records, form)
             if pieces is None:
                 self.why = Unusual.LARGE
                 return None
             piece = pieces[0]
             wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
-        return self._prepared(entry, group, broker, wrapped, pieces, reservation)
-
-    def _prepared(
-        self,
-        entry: PackedEntry,
-        group: list[Batch],
-        broker: AppendTarget,
-        wrapped: Wrapped,
-        pieces: deque[Wrapper] | None,
-        reservation: AppendReservation | None,
-    ) -> Prepared:
-        stream = self._stream
         instance = stream.instance
         bound = stream.bounds.known[self._place][1]
         if entry.end_offset > bound.offset:  # R8: the later of both
             bound = Position(entry.end_offset, entry.anchor)
         whose = instance.lease_epoch, instance.instance_id
-        return Prepared(entry, group, broker.id, broker, bound, wrapped, pieces, reservation, *whose)
-
-    def _prepare_marked(self, batch: Batch, entry: PackedEntry, broker: AppendTarget) -> Prepared | None:
-        """The same where the leader stores format v2."""
-        stream, group = self._stream, [batch]
-        if stream.observers.begin_trace is not None and self._is_traced(group):
-            self.why = Unusual.TRACED
-            return None
-        pieces = None
-        if len(batch.records) <= STEP_BYTES:
-            steps = stream.target.marking(batch)
-            try:
-                next(steps)
-            except StopIteration as end:
-                pieces = end.value
-            except WireError:
-                pass
-            else:
-                steps.close()
-        if pieces is None:
-            self.why = Unusual.LARGE
-            return None
-        piece = pieces[0]
-        wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
-        return self._prepared(entry, group, broker, wrapped, pieces, None)
+        return Prepared(entry, group, broker.id, broker, form, bound, wrapped, pieces, reservation, *whose)
 
     def _why_not(self, first: Batch, entry: PackedEntry | None, broker: AppendTarget | None) -> Unusual | None:
         """Return what a flow has to look at first; None: nothing, about this batch, its producer, its partition and
@@ -257,13 +218,13 @@ class UsualCase:
                 return True
         return False
 
-    def _wrap_in_steps(self, group: list[Batch], records: list[memoryview]) -> deque[Wrapper] | None:
+    def _plan_in_a_step(self, group: list[Batch], records: list[memoryview], form: Form) -> deque[Wrapper] | None:
         """Convert the group as flows do. None: it takes more than one step, or cannot be done."""
         stream = self._stream
         # With spans, a record's headers may name a trace, which decides whether the batch is sampled: a flow looks.
         if stream.observers.begin_trace is not None or sum(map(len, records)) > STEP_BYTES:
             return None
-        steps = planning(stream.target, group, Form.WRAPPER_V1)
+        steps = planning(stream.target, group, form)
         try:
             next(steps)
         except StopIteration as end:

@@ -244,7 +244,7 @@ class StagedOutside:
     def _push(self, broker_id: int, append: QueuedAppend, route: Route | None) -> None:
         records, timeout_ms, names = append.message_set, append.timeout_ms, append.identities
         where = broker_id, append.topic, append.partition
-        effect = StagedAppend(*where, records, timeout_ms, append.may_send, names, append.sender, route)
+        effect = StagedAppend(*where, records, timeout_ms, append.may_send, names, append.sender, append.form, route)
         outcome = self._stage.perform(effect)
         if outcome is not NEVER:
             self._soon(lambda: self._end(broker_id, append, outcome))
