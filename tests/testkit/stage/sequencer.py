@@ -16,7 +16,7 @@ from typing import Any, cast
 from idemproxy.codecs.compression import Codec, compress, decompress
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_message, iterate_shallow
-from idemproxy.codecs.record_batch import Record, encode_batch, is_batch, parse_single_batch
+from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.admission.long_work import Done
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
@@ -468,9 +468,9 @@ class Stage:
     # ------------------------------------------------------------------ outcomes of appends
     def take(self, effect: Append) -> int:
         """Append, as the leader does."""
-        data = bytes(effect.message_set)
-        stored = data if is_batch(data) else recompressed(data, self.topic_codec)
-        base_offset = self.log.append(stored, self.now, stores=2 if is_batch(data) else 1)
+        data, is_v2 = bytes(effect.message_set), effect.form.is_v2
+        stored = data if is_v2 else recompressed(data, self.topic_codec)
+        base_offset = self.log.append(stored, self.now, stores=2 if is_v2 else 1)
         self.log.advance(self.log.end_offset)
         return base_offset
 
