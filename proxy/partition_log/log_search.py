@@ -334,7 +334,8 @@ class LogSearch:
             self.moved_to = earliest.offset
             self.bound = bound = Position(earliest.offset, NO_ANCHOR)
         self._next = bound.offset
-        if self.wanted.joints and (self._next < earliest.offset or not holds) and self._known_from < earliest.offset:
+        is_cut = self._next < earliest.offset or self.moved_to != NO_OFFSET
+        if self.wanted.joints and is_cut and self._known_from < earliest.offset:
             self._notes.front = f"what lay below offset {earliest.offset} is not in the log any more"
         if self.wanted.is_rebuild and self._next < earliest.offset:
             # Retention deletes the oldest records first: what it has deleted says nothing of what may come next, if

@@ -81,6 +81,14 @@ def test_a_batch_is_undecidable_where_retention_may_have_deleted_it_before_other
     assert len(stage.log.messages) == 2
 
 
+def test_a_front_that_was_deleted_is_missed_also_where_the_bound_does_not_hold() -> None:
+    stage = after_a_loss(*range(6), deleted=4)
+    end = replace(fresh(bytes(16), NO_PRINCIPAL, 0, 1), version=1, end_offset=6, anchor=b"another.")
+    stage.put(end)
+    assert answered(stage, 1).code == INVALID
+    assert len(stage.log.messages) == 2
+
+
 def test_what_is_recognised_after_the_deleted_beginning_decides() -> None:
     stage = after_a_loss(*range(6), deleted=4)
     assert answered(stage, 5).offset == 5
