@@ -118,7 +118,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
         name = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idemproxy-flushes-")))
-        cluster = stack.enter_context(cluster_class(options.broker)(name / "kafka", version=options.broker, auto_create_topics=False))
+        cluster = stack.enter_context(
+            cluster_class(options.broker)(name / "kafka", version=options.broker, auto_create_topics=False)
+        )
         cluster.create_topic("flushes", PARTITIONS)
         flushed = run_flushes(
             name / "pair",

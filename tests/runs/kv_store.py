@@ -36,7 +36,10 @@ def main() -> None:
     checker_program()
     random = Random(given.seed)
     settings = safe_dump({"topics": {"conditional": ["kv-*"]}, **safe_load(given.settings)})
-    with tempfile.TemporaryDirectory() as name, cluster_class(given.broker)(directory := Path(name), version=given.broker) as cluster:
+    with (
+        tempfile.TemporaryDirectory() as name,
+        cluster_class(given.broker)(directory := Path(name), version=given.broker) as cluster,
+    ):
         cluster.create_topic(_TOPIC, _SHARDS)
         with TwoProxies(directory, cluster, settings=settings) as pair:
             bootstrap = ",".join("{}:{}".format(*address) for address in pair.addresses)
