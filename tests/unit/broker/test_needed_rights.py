@@ -10,16 +10,16 @@ from idemproxy.codecs.errors import UnsupportedVersion
 from idemproxy.proxy.bridge.rights import AskRights, Operation, Rights
 from idemproxy.proxy.broker.needed_rights import Lacking, lacking
 from idemproxy.proxy.flow.form import Form
-from idemproxy.proxy.versions import ApiKey
+from idemproxy.proxy.versions import ApiKey, BrokerRanges
 
-BEFORE_2_8 = {ApiKey.PRODUCE: (0, 8)}
-SINCE_2_8 = {**BEFORE_2_8, ApiKey.DESCRIBE_CLUSTER: (0, 0)}
+BEFORE_2_8: BrokerRanges = {ApiKey.PRODUCE: (0, 8)}
+SINCE_2_8: BrokerRanges = {**BEFORE_2_8, ApiKey.DESCRIBE_CLUSTER: (0, 0)}
 NONE: frozenset[Operation] = frozenset()
 ALL = frozenset(Operation)
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "sasl.md"
 
 
-def missing(rights: Rights, form: Form, ranges: dict[int, tuple[int, int]], *, writes: bool = True) -> list[Lacking]:
+def missing(rights: Rights, form: Form, ranges: BrokerRanges, *, writes: bool = True) -> list[Lacking]:
     return list(lacking(rights, ranges, form, writes=writes))
 
 
@@ -44,7 +44,8 @@ def test_topics_are_named_by_what_may_not_be_done_there() -> None:
 
 def test_only_brokers_that_tell_rights_are_asked_for_them() -> None:
     question = AskRights(("t",))
-    for ranges in ({ApiKey.METADATA: (0, 7)}, {ApiKey.METADATA: (9, 13)}, {}):
+    others: list[BrokerRanges] = [{ApiKey.METADATA: (0, 7)}, {ApiKey.METADATA: (9, 13)}, {}]
+    for ranges in others:
         with pytest.raises(UnsupportedVersion):
             question.version_for(ranges)
     assert question.version_for({ApiKey.METADATA: (0, 13)}) == 8
