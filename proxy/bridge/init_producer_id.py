@@ -38,6 +38,12 @@ class InitProducerIdRequest:
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
 
+    @property
+    def is_transactional(self) -> bool:
+        """Where brokers have transactions: is it for these? A broker refuses a timeout of 0 (Kafka
+        TransactionCoordinator.handleInitProducerId), so a client that sends it asks for a producer name."""
+        return self.transactional_id is not None and self.transaction_timeout_ms > 0
+
 
 def parse_init_producer_id(body: Buffer, version: int) -> InitProducerIdRequest:
     """Return a client's request, v0 to v6."""

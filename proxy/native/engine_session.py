@@ -1,5 +1,6 @@
 """One client of brokers that store format v2, in front of which the proxy gives idempotence, sans-IO: what it produces,
-and its requests for a producer id, go to the engine, and all else passes as bytes (``session.py``).
+its requests for a producer id, and its questions where producers stopped go to the engine, and all else passes as bytes
+(``session.py``).
 
 A request for the engine is collected whole. Its answer has its place among those of the broker, which wait for it
 there. What passes does not wait for what the engine has at work, as each request of a client may be answered by another
@@ -39,6 +40,7 @@ from ...codecs.steps import Steps
 from ...reactor import Buffer, Reactor, Wire
 from .. import limits
 from ..admission.memory_budget import WAITING_COUNTS, Held
+from ..bridge.describe_producers import encode_describe_producers, parse_describe_producers
 from ..bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
@@ -47,28 +49,29 @@ from ..producer.batch import Answer
 from ..producer.retry_notes import RetryNotes
 from ..session.produce import PlainPart, ProduceCall, ProduceRequests, parse_produce
 from ..session.session import Session
-from ..versions import NATIVE_MAX, ApiKey, BrokerRanges, is_dropped
+from ..versions import NATIVE_MAX, OWN_RANGES, ApiKey, BrokerRanges, is_dropped
 from .conditional import walk_through
 from .host import NativeHost
 from .session import HEAD, NativeSession, Stage, TakenAnswer
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _INIT_PRODUCER_ID: Final = int(ApiKey.INIT_PRODUCER_ID)
+_DESCRIBE_PRODUCERS: Final = int(ApiKey.DESCRIBE_PRODUCERS)
 _FETCH: Final = int(ApiKey.FETCH)
-_OWN_KEYS: Final = (_PRODUCE, _INIT_PRODUCER_ID)
+_OWN_KEYS: Final = (_PRODUCE, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS)
 _CHANGES_TOPICS: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
 _BATCHES_SINCE: Final = 3
 _IS_OVER: Final = object()
 _MANY_ANSWERS: Final = "the broker's answer leaves a partition out"
 
 
-class _ProducerIdAnswer:
-    """The place of the answer to an InitProducerId."""
+class _EngineAnswer:
+    """The place of the engine's answer to a request that is no produce request."""
 
-    __slots__ = ("arrived_at", "chunks")
+    __slots__ = ("api_key", "arrived_at", "chunks")
 
-    def __init__(self, arrived_at: float) -> None:
-        self.arrived_at = arrived_at
+    def __init__(self, api_key: int, arrived_at: float) -> None:
+        self.api_key, self.arrived_at = api_key, arrived_at
         self.chunks: Sequence[Buffer] | None = None
 
 
@@ -335,7 +338,7 @@ class EngineSession(NativeSession):
         return self._host.engine_ranges()
 
     def _announced(self, listed: BrokerRanges) -> BrokerRanges:
-        told = super()._announced(listed)
+        told = {**super()._announced(listed), _DESCRIBE_PRODUCERS: OWN_RANGES[_DESCRIBE_PRODUCERS]}
         return {**told, CONDITIONAL_PUBLISH: (0, 0)} if self._host.conditional_topics.are_any else told
 
     def _take(self, whole: Frame) -> bool:
@@ -364,6 +367,8 @@ class EngineSession(NativeSession):
         self._learn_name(header)
         if header.api_key == _INIT_PRODUCER_ID:
             self._init_producer_id(whole, header)
+        elif header.api_key == _DESCRIBE_PRODUCERS:
+            self._describe_producers(whole, header)
         else:
             self._take_produce(whole, header)
 
@@ -462,23 +467,42 @@ class EngineSession(NativeSession):
     def _init_producer_id(self, whole: Frame, header: RequestHeader) -> None:
         version = header.api_version
         request = parse_init_producer_id(memoryview(whole)[header.body_offset :], version)
-        if request.transactional_id is not None:
+        if request.is_transactional:
             self._pass_whole(whole, header, acks=1)
             return
-        self._host.count_request(_INIT_PRODUCER_ID)
         self.is_idempotent = True
-        place = _ProducerIdAnswer(0.0 if self._host.measure_request is None else self._reactor.now())
-        self._asked.append(place)
-        self._own_due += 1
-        start = encode_response_header(_INIT_PRODUCER_ID, version, header.correlation_id)
+        answer = self._place_for(header)
 
         def issued(error_code: int, producer_id: int, producer_epoch: int) -> None:
-            body = encode_init_producer_id(version, error_code, producer_id, producer_epoch)
-            place.chunks = (frame(start, body),)
-            self.answer_is_ready()
+            answer(encode_init_producer_id(version, error_code, producer_id, producer_epoch))
 
         self._host.init_producer_id(request, version, header.client_id, self, issued)
         self.part_if_gone()
+
+    def _describe_producers(self, whole: Frame, header: RequestHeader) -> None:
+        """What the engine has appended names no producer: its broker does not know where they stopped."""
+        places = parse_describe_producers(memoryview(whole)[header.body_offset :])
+        if not all(self._host.has_engine_topic(topic) for topic, _ in places):
+            self._pass_whole(whole, header, acks=1)
+            return
+        answer = self._place_for(header)
+        self._host.describe_producers(places, self.principal, lambda found: answer(encode_describe_producers(found)))
+        self.part_if_gone()
+
+    def _place_for(self, header: RequestHeader) -> Callable[[bytes], None]:
+        """Keep the place of an answer of the engine; call what is returned with its body."""
+        self._host.count_request(header.api_key)
+        arrived_at = 0.0 if self._host.measure_request is None else self._reactor.now()
+        place = _EngineAnswer(header.api_key, arrived_at)
+        self._asked.append(place)
+        self._own_due += 1
+        start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+
+        def answer(body: bytes) -> None:
+            place.chunks = (frame(start, body),)
+            self.answer_is_ready()
+
+        return answer
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart], held: Held) -> None:
         """Batches that are the broker's, among others that are the engine's: send them on in a request of their
@@ -573,8 +597,8 @@ class EngineSession(NativeSession):
         if isinstance(own, ProduceCall):
             own.held = None
             self.has_produced = True
-        elif isinstance(own, _ProducerIdAnswer) and own.arrived_at and (measure := self._host.measure_request):
-            measure(_INIT_PRODUCER_ID, self._reactor.now() - own.arrived_at)
+        elif isinstance(own, _EngineAnswer) and own.arrived_at and (measure := self._host.measure_request):
+            measure(own.api_key, self._reactor.now() - own.arrived_at)
 
     def _answers_left(self, wire: Wire) -> None:
         super()._answers_left(wire)

@@ -17,7 +17,7 @@ from ...codecs.compression import Codec, codec_of
 from ...codecs.convert import Conversion, HeaderPolicy, Inner
 from ...codecs.kernel import KERNEL
 from ...codecs.message_set import iterate_shallow
-from ...codecs.record_batch import BatchHeader
+from ...codecs.record_batch import PRODUCER, PRODUCER_AT, BatchHeader
 from ...codecs.steps import Steps
 from ...reactor import Buffer
 from ...state.commit import Stored
@@ -68,7 +68,8 @@ class Target:
             if sent_as_is(batch) is None:
                 batch.digest = yield from convert.digesting_whole(batch.records, header, limits.UNPACKED_BYTES_MAX)
             return deque((as_sent(_identity(self, whose), batch.records, header, self.hold_bytes),))
-        named = header.producer_id, header.producer_epoch, header.base_sequence
+        # As its client has written it: a batch that says its offset in a record header names another producer (R23).
+        named = PRODUCER.unpack_from(batch.records, PRODUCER_AT)
         if KERNEL and named == (self.producer_id, whose.producer_epoch, whose.base_sequence):
             made = KERNEL.mark_batch(batch.records)
             if made is not None:

@@ -88,9 +88,9 @@ FORMS = (
         "R14: copies of batches with a producer id are found by it",
         _OWN_IDS + "::test_a_copy_that_was_appended_late_is_found_by_the_audit",
         Patch(
-            "proxy.partition_log.log_search",
-            "LogSearch._note_copies",
-            "begins.get(own) if batch.marker is None else markers.get(batch.marker)",
+            "proxy.partition_log.log_chunk",
+            "LogChunk.copies_from",
+            "own.get(batch.header[6:9]) if batch.marker is None else markers.get(batch.marker)",
             "markers.get(batch.marker)",
         ),
     ),
