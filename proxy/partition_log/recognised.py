@@ -17,12 +17,27 @@ from ...codecs.logged import Logged, LoggedBatch
 from ...state.commit import Stored
 from ...state.conditional import CONDITIONAL_EPOCH, is_conditional, sequence_of
 from ...state.decide import BatchIdentity
+from ...state.names import EPOCH_MAX
 from ...state.sequence import advance
+from .. import limits
 
 Joint = tuple[int, int]
 """An epoch, and a sequence at which a batch of it may begin, and the one before it may end."""
 _AHEAD_MAX: Final = 8
 """Ends of batches that were found last, at which the next ones may begin: a broker may have lost some of them again."""
+_MARKERS_MAX: Final = 4_000_000
+"""Markers that a bulk rebuild expects at once, about 400 MB; more are computed again."""
+
+
+def joints_of(known: Iterable[tuple[int, int, int]], epoch: int) -> tuple[Joint, ...]:
+    """Return where batches of a producer may meet: where the known ones (epoch, base sequence, record count) begin and
+    end, where their epochs begin, and the next ones. ``epoch``: the newest, if none is known."""
+    found: dict[Joint, None] = {}
+    for of, base, count in known:
+        found |= {(of, base): None, (of, advance(base, count)): None, (of, 0): None}
+    newest = max((of for of, _ in found), default=epoch)
+    found |= {(of, 0): None for of in range(newest, min(newest + limits.EPOCHS_AHEAD, EPOCH_MAX) + 1)}
+    return tuple(found)
 
 
 class Recogniser:
@@ -58,7 +73,7 @@ class Recogniser:
             return None
         expected = self._expected.get(count)
         if expected is None:
-            expected = self._expected[count] = self._markers_of(count)
+            expected = self._expected[count] = self.markers_of(count)
         joint = expected.get(marker)
         if joint is None:
             return None
@@ -74,7 +89,7 @@ class Recogniser:
         self._ahead.append((epoch, advance(base, count)))
         self._expected.clear()
 
-    def _markers_of(self, count: int) -> dict[int, Joint]:
+    def markers_of(self, count: int) -> dict[int, Joint]:
         """Return the markers of all batches of so many records that begin or end at a joint."""
         ends = ((epoch, advance(sequence, -count)) for epoch, sequence in self._joints if sequence)
         bases = (*self._ahead, *self._joints, *ends)
@@ -95,6 +110,55 @@ class Recogniser:
             if identity.producer_id == self.producer_id:
                 yield Stored(*identity[1:], offset)
             offset += identity.record_count
+
+
+class Recognisers:
+    """Recognises what a log has of many producers, in log order, for a bulk rebuild (rule R10): a marker is looked up
+    once, and then it is asked the producer that may have it."""
+
+    def __init__(self, known: Iterable[Recogniser]) -> None:
+        self._known = {one.producer_id: one for one in known}
+        self._by_count: dict[int, dict[int, Recogniser]] = {}
+        """Count in a header -> marker that a batch of so many records would have -> whose. Also what a producer does
+        not expect any more."""
+        self._held = 0
+        """Markers in all of these."""
+
+    def piece_of(self, batch: LoggedBatch) -> tuple[int, Stored] | None:
+        """Return the producer and the piece that a batch without a producer id is; None: nobody knows it."""
+        marker, count = batch.marker, batch.record_count
+        if marker is None:
+            return None
+        expected = self._by_count.get(count)
+        if expected is None:
+            expected = {marker: one for one in self._known.values() for marker in one.markers_of(count)}
+            self._keep(count, expected)
+        one = expected.get(marker)
+        piece = None if one is None else one.is_it(batch)
+        if one is None or piece is None:
+            return None
+        self._moved(one, piece)
+        return one.producer_id, piece
+
+    def passes(self, producer_id: int, piece: Stored) -> None:
+        """Take note of a piece that names its producer: a batch that does not may follow it."""
+        one = self._known.get(producer_id)
+        if one is not None:
+            one.passes(piece)
+            self._moved(one, piece)
+
+    def _moved(self, one: Recogniser, piece: Stored) -> None:
+        ahead = piece.producer_epoch, advance(piece.base_sequence, piece.record_count)
+        for count, expected in self._by_count.items():
+            expected[header_marker_of(Identity(one.producer_id, *ahead, count))] = one
+        self._held += len(self._by_count)
+
+    def _keep(self, count: int, expected: dict[int, Recogniser]) -> None:
+        if self._held + len(expected) > _MARKERS_MAX:
+            self._by_count.clear()
+            self._held = 0
+        self._by_count[count] = expected
+        self._held += len(expected)
 
 
 def _marker(producer_id: int, batch: BatchIdentity) -> int:

@@ -26,15 +26,13 @@ from ...state.entry import (
     IntentKind,
     WindowBatch,
 )
-from ...state.names import EPOCH_MAX
 from ...state.rebuilding import completed
-from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
 from ..partition_log.log_offsets import Later, Position, check_quiescence, current_end
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, always, covered
-from ..partition_log.recognised import Joint
+from ..partition_log.recognised import Joint, joints_of
 from . import answers
 from .conditional import begin_conditional_partition, bound_of_conditional_partition, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, due_of, is_in_intent
@@ -502,18 +500,13 @@ class Takeover:
 
     def _joints(self, intent: Intent) -> tuple[Joint, ...]:
         """Return where batches of the producer may meet: where the waiting ones and what was unrecoverable begin and
-        end, where the entry ends, and where these epochs begin, and the next ones. The log is also read for an entry
-        for which nothing waits; a batch that comes later has to be known all the same."""
-        found: dict[Joint, None] = {}
+        end, and where the entry ends. The log is also read for an entry for which nothing waits; a batch that comes
+        later has to be known all the same."""
         entry, left = self._stream.held.entry, self._unrecoverable
         entries = [] if entry is None else [(entry.producer_epoch, entry.next_sequence, 0)]
         open_ones = [] if left is None else [(left.producer_epoch, *_numbers_of(one)) for one in left.batches]
         waiting = [(one.identity.producer_epoch, *_numbers_of(one.identity)) for one in self._stream.queue]
-        for epoch, base, count in (*entries, *open_ones, *waiting):
-            found |= {(epoch, base): None, (epoch, advance(base, count)): None, (epoch, 0): None}
-        newest = max((epoch for epoch, _ in found), default=intent.producer_epoch)
-        found |= {(epoch, 0): None for epoch in range(newest, min(newest + limits.EPOCHS_AHEAD, EPOCH_MAX) + 1)}
-        return tuple(found)
+        return joints_of((*entries, *open_ones, *waiting), intent.producer_epoch)
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:
         return renewed(entry, owner, None, leader, self._moved_to)

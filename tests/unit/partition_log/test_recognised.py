@@ -92,4 +92,4 @@ def test_a_batch_of_v2_follows_what_a_wrapper_of_v1_names() -> None:
 def test_each_batch_of_a_long_log_costs_a_look_and_no_hash_of_all_before_it() -> None:
     recogniser = Recogniser(PRODUCER, joints=[(0, 0)])
     assert len(found_in(recogniser, *ours(0, *[1] * 200))) == 200
-    assert len(recogniser._markers_of(1)) <= 10
+    assert len(recogniser.markers_of(1)) <= 10
