@@ -77,9 +77,9 @@ def judge(
     """Return what is to be written for one producer.
 
     ``stored``: read before the end of the log was asked for, up to which ``found`` reaches. ``block``: what is
-    stored for the block of its producer id, if anything. ``version_from``: the version of an entry that is missing, in
+    stored for the block of its producer id, if anything. ``version_from``: the least version of what is written, in
     microseconds since 1970, so that it is above every version that was counted up: a proxy that remembers the lost
-    entry would take a lower version for another loss."""
+    entry would take a lower version, as that of a backup, for another loss."""
     try:
         entry = None if stored is None else unpack(stored)
     except StoredFormatError:
@@ -91,7 +91,8 @@ def judge(
     if before is None:
         claim = None if block is None else unpack_block(block)
         principal = NO_PRINCIPAL if claim is None else claim.principal
-        before = replace(fresh(NO_DATA_GENERATION, principal, 0, 0), version=version_from)
+        before = fresh(NO_DATA_GENERATION, principal, 0, 0)
+    before = replace(before, version=max(before.version, version_from))
     done = completed(before, found, data_generation, None, is_since_checkpoint=True)
     effect = Effect.BOUND if found.has_unmarked else Effect.WHOLE
     done = known_in_part(done) if found.has_unmarked else known_as_a_whole(done)

@@ -171,10 +171,11 @@ def conclude(
     unfound: list[Row] = []
     if walk is not None:
         by_id |= walk.producers()
-        for one in known - by_id.keys():
-            said = judge_unfound(one, stored[one] or b"", place.start, whole.end) if stored[one] is not None else None
-            if said is not None:
-                unfound.append(Row(place.topic, place.partition, one, said.difference, said.effect, is_written=False))
+        for one in sorted(known - by_id.keys()):
+            value = stored[one]
+            left = None if value is None else judge_unfound(one, value, place.start, whole.end)
+            if left is not None:
+                unfound.append(Row(place.topic, place.partition, one, left.difference, left.effect, is_written=False))
     found = list(by_id.values())
     values = [stored[one.producer_id] for one in found]
     judged = _judged(store, wanted, found, values)
@@ -188,8 +189,8 @@ def conclude(
 
 
 class _Walk:
-    """Reads once more, in one piece, what follows the entries of producers whose batches in format v2 name nobody: where
-    an entry ends, and its anchor holds, its producer's batches are recognised from there on, as by a proxy."""
+    """Reads once more, in one piece, what follows the entries of producers, as their batches in format v2 name nobody.
+    Where an entry ends, and its anchor holds, those of its producer are recognised from there on, as by a proxy."""
 
     def __init__(self, start: int, whole: FoundRange, stored: Mapping[int, bytes | None]) -> None:
         """``whole``: what was read without that. ``stored``: by producer id, read before the end of the log was asked
