@@ -232,9 +232,7 @@ class _Walk:
 
     def producers(self) -> dict[int, FoundProducer]:
         """Return what the log has of each producer whose entry ends in it."""
-        return {
-            one: self._of(one, entry) for one, entry in self._known.items() if _last_of(entry) in self._holding
-        }
+        return {one: self._of(one, entry) for one, entry in self._known.items() if _last_of(entry) in self._holding}
 
     def _of(self, producer_id: int, entry: Entry) -> FoundProducer:
         pieces, found = known_of(entry), self._read.get(producer_id)
