@@ -16,6 +16,7 @@ from typing import Final
 from ...codecs.errors import WireError
 from ...codecs.logged import anchor_of, iterate_logged
 from ...proxy.partition_log.recognised import Recogniser, Recognisers, joints_of
+from ...state.decide import BatchIdentity
 from ...state.entry import NO_ANCHOR, NO_OFFSET, Entry, StoredFormatError, unpack
 from ...state.producer_ids import block_of
 from ...state.quiescence import PROBE_SECONDS, QuiescenceAnswers
@@ -212,7 +213,7 @@ class _Walk:
             return ""
         ends = [entry.end_offset for entry in self._known.values()]
         recognisers = Recognisers(
-            Recogniser(one, joints=joints_of([(entry.producer_epoch, entry.next_sequence, 0)], entry.producer_epoch))
+            Recogniser(one, joints=joints_of(BatchIdentity(entry.producer_epoch, entry.next_sequence, 0)))
             for one, entry in self._known.items()
         )
         anchored = {_last_of(entry) for entry in self._known.values()}

@@ -15,6 +15,7 @@ from idemproxy.codecs.message_set import encode_message, encode_set, iterate_sha
 from idemproxy.pipeline.rebuild.found import FoundRange, RangeReading, joined
 from idemproxy.proxy.partition_log.recognised import Recogniser, Recognisers, joints_of
 from idemproxy.state.commit import Stored
+from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.entry import NO_OFFSET
 from testkit.stage.logs import marked, modern, numbered
 
@@ -114,7 +115,7 @@ MARKED = b"".join(marked(numbered(at, name.record_count), at, name) for at, name
 
 def recognised(joints: dict[int, tuple[int, int]], data: bytes = MARKED, end: int = 9) -> RangeReading:
     """Read a log of format v2 of which is known at which epoch and sequence some producers continue."""
-    known = [Recogniser(one, joints=joints_of([(*joint, 0)], 0)) for one, joint in joints.items()]
+    known = [Recogniser(one, joints=joints_of(BatchIdentity(*joint, 0))) for one, joint in joints.items()]
     reading = RangeReading(0, end, Recognisers(known))
     reading.take(memoryview(data))
     return reading
