@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from ...codecs.errors import UnsupportedVersion
+from ...codecs.errors import Truncated, UnsupportedVersion
 from ...reactor import Buffer
 from ..versions import ApiKey
 from .fields import NO_TAGS, Reader
@@ -37,6 +37,14 @@ class InitProducerIdRequest:
     transaction_timeout_ms: int
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+
+
+def issued_id(answer: Buffer, offset: int) -> tuple[int, int]:
+    """Return error code and producer id of an answer, v0 to v6, whose body begins at ``offset``. Raises Truncated."""
+    if len(answer) < offset + _ANSWER.size:
+        raise Truncated(f"InitProducerId: an answer of {len(answer)} bytes")
+    _, error_code, producer_id, _ = _ANSWER.unpack_from(answer, offset)
+    return error_code, producer_id
 
 
 def parse_init_producer_id(body: Buffer, version: int) -> InitProducerIdRequest:

@@ -7,7 +7,7 @@ broker in a cluster. Transactions are the brokers' own: on topics of the engine 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -33,19 +33,21 @@ from ...codecs.produce import (
     encode_request,
     parse_response,
 )
-from ...codecs.produce_acks import acks_of
+from ...codecs.produce_acks import START_BYTES_MAX, acks_of
+from ...codecs.produce_walk import only_topic
 from ...codecs.record_batch import MAGIC, magic_of, parse_single_batch
 from ...codecs.steps import Steps
 from ...reactor import Buffer, Reactor, Wire
 from .. import limits
 from ..admission.memory_budget import WAITING_COUNTS, Held
-from ..bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
+from ..bridge.init_producer_id import encode_init_producer_id, issued_id, parse_init_producer_id
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
 from ..producer import answers
 from ..producer.batch import Answer
 from ..producer.retry_notes import RetryNotes
 from ..session.produce import PlainPart, ProduceCall, ProduceRequests, parse_produce
+from ..session.routing import BatchKind, Way
 from ..session.session import Session
 from ..versions import NATIVE_MAX, ApiKey, BrokerRanges, is_dropped
 from .conditional import walk_through
@@ -73,7 +75,12 @@ class _ProducerIdAnswer:
 
 
 class BatchesCall(ProduceCall):
-    """A produce request whose batches are stored as they come."""
+    """A produce request whose batches are stored as they come. ``conditional``: of the batches, by their place, those
+    that are published conditionally, as far as some are not the engine's."""
+
+    conditional: Collection[int] = ()
+    refusal: Answer | None = None
+    """Of all its batches: it is transactional, and one of its topics is the engine's."""
 
     topic_ids: Mapping[str, str] = MappingProxyType({})
     """By name, where the client names topics by their ids."""
@@ -84,6 +91,12 @@ class BatchesCall(ProduceCall):
         for one in found:
             one.topic = self.topic_ids.get(one.topic, one.topic)
         return produce_topic_ids.encode_response(found)
+
+    def _way_of(self, topic: str, index: int) -> Way | Answer:
+        if self.refusal is not None:
+            return self.refusal
+        kind = BatchKind.CONDITIONAL if index in self.conditional else BatchKind.IDEMPOTENT
+        return self.host.way_of(topic, kind)
 
     def _refusal_without_id(self, producer_epoch: int) -> Answer | None:
         if not may_be_marker(producer_epoch):
@@ -136,6 +149,11 @@ class EngineSession(NativeSession):
         """Is it asked which topics the next request names?"""
         self._flush_planned = False
         self._own_correlation_id = 0
+        self._is_by_topic = host.brokers_issue_ids
+        """Do the brokers give idempotence on topics that are not the engine's?"""
+        self._last_topic = b""
+        """The only topic of the last produce request that had one, as it came."""
+        self._is_last_brokers = False
 
     # ------------------------------------------------------------------ asked by the shell
     @property
@@ -321,11 +339,42 @@ class EngineSession(NativeSession):
                 return super()._look_at_request(data, start, size)
             if not self._is_served(key, version):
                 return self._refuse(key, version, correlation_id)
+            if self._is_by_topic and key == _PRODUCE:
+                is_brokers = self._is_on_brokers_topic(data, position, size, version)
+                if is_brokers is None:
+                    return None
+                if is_brokers:
+                    return super()._look_at_request(data, start, size)
             self._is_engines = True
             return STOPS
-        if key == _FETCH and self._host.hidden_ranges.is_any:
+        if key == _FETCH and not self._is_by_topic and self._host.hidden_ranges.is_any:
             raise WireError("hidden ranges are active now: the client gets them on its next connection")
         return super()._look_at_request(data, start, size)
+
+    def _is_on_brokers_topic(self, data: bytes, position: int, size: int, version: int) -> bool | None:
+        """Is the only topic of a produce request one on which the brokers give idempotence? Then it passes as it comes.
+        None: too little of it has arrived."""
+        found = acks_of(data, position, size, version)
+        topic = None if found is None else only_topic(data, found[1], version)
+        if topic is None:
+            return None if len(data) - position < min(size, START_BYTES_MAX) else False
+        if topic != self._last_topic:
+            self._last_topic, self._is_last_brokers = topic, False
+            name = self._name_of(topic, version)
+            if name is None:
+                self._last_topic = b""
+                return False
+            self._is_last_brokers = self._host.way_of(name, BatchKind.IDEMPOTENT) is Way.PASSES
+        return self._is_last_brokers
+
+    def _name_of(self, topic: bytes, version: int) -> str | None:
+        """None: there is no such name, or it is not known."""
+        if version >= produce_topic_ids.VERSION and topic:
+            return self._host.topic_names.known({topic.hex()}).get(topic.hex())
+        try:
+            return topic.decode() or None
+        except UnicodeDecodeError:
+            return None
 
     @staticmethod
     def _is_served(key: int, version: int) -> bool:
@@ -416,20 +465,37 @@ class EngineSession(NativeSession):
         if is_by_id:
             call.topic_ids = {name: topic_id for topic_id, name in names.items()}
             call.denied = dict.fromkeys(unknown, int(ErrorCode.UNKNOWN_TOPIC_ID))
+        if self._is_by_topic:
+            self._look_whose(call, whole, header.api_version)
         if unknown:
             call.begin_in_turns()
         else:
             call.begin()
         self.part_if_gone()
 
+    def _look_whose(self, call: BatchesCall, whole: Frame, version: int) -> None:
+        """Look what is refused of a request that is the engine's at least in part."""
+        prefix, host = call.prefix, self._host
+        if prefix.is_transactional:
+            ways = (host.way_of(topic, BatchKind.TRANSACTIONAL) for topic, _ in prefix.places)
+            call.refusal = next((way for way in ways if isinstance(way, Answer)), None)
+        elif len(prefix.places) > 1:
+            found = acks_of(whole, 0, len(whole), version)
+            assert found is not None, "all of it is here"
+            walk = walk_through(whole, found[1], len(whole), version)
+            if walk is not None:
+                call.conditional = frozenset(index for index, part in enumerate(walk.parts) if part.is_wanted)
+
     def _passes(self, request: ProduceRequest, version: int) -> bool:
-        """Is the request the broker's, as it is on no topic of the engine, or has no batch with a producer id and none
-        that could be taken for one of ours?"""
-        host, is_transactional = self._host, request.transactional_id is not None
+        """Is all of the request the broker's? A conditional batch is looked for afterwards."""
+        host = self._host
         for item in request.partitions:
-            if not host.has_engine_topic(item.topic):
-                continue
-            if is_transactional or host.conditional_topics.has(item.topic) or not _is_plain(item.records, version):
+            kind = BatchKind.IDEMPOTENT
+            if request.transactional_id is not None:
+                kind = BatchKind.TRANSACTIONAL
+            elif _is_plain(item.records, version):
+                kind = BatchKind.PLAIN
+            if host.way_of(item.topic, kind) is not Way.PASSES:
                 return False
         return True
 
@@ -465,6 +531,9 @@ class EngineSession(NativeSession):
         if request.transactional_id is not None:
             self._pass_whole(whole, header, acks=1)
             return
+        if self._is_by_topic and self._host.names.of(request, header.client_id) is None:
+            self._take_brokers_id(whole, header)
+            return
         self._host.count_request(_INIT_PRODUCER_ID)
         self.is_idempotent = True
         place = _ProducerIdAnswer(0.0 if self._host.measure_request is None else self._reactor.now())
@@ -479,6 +548,36 @@ class EngineSession(NativeSession):
 
         self._host.init_producer_id(request, version, header.client_id, self, issued)
         self.part_if_gone()
+
+    def _take_brokers_id(self, whole: Frame, header: RequestHeader) -> None:
+        """Have the broker issue a producer id, and note it before the client learns of it."""
+        upstream = self.connect()
+        if upstream is None:
+            self._shell.abort("the broker is away")
+            return
+        key, version, correlation_id = header[:3]
+        self._host.count_request(key)
+        upstream.send(len(whole).to_bytes(SIZE_BYTES, "big"), whole)
+        place = _ProducerIdAnswer(0.0 if self._host.measure_request is None else self._reactor.now())
+
+        def taken(response: memoryview) -> None:
+            answered_id, offset = parse_response_header(response, key, version)
+            if answered_id != correlation_id:
+                raise WireError(f"correlation id {answered_id} where {correlation_id} is due")
+            error_code, producer_id = issued_id(response, offset)
+            answer = frame(bytes(response))
+
+            def pass_on() -> None:
+                place.chunks = (answer,)
+                self.answer_is_ready()
+
+            if error_code or producer_id < 0:
+                pass_on()
+            else:
+                self._host.note_issued(producer_id, self, pass_on)
+
+        self._asked += (TakenAnswer(taken), place)
+        self._own_due += 1
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart], held: Held) -> None:
         """Batches that are the broker's, among others that are the engine's: send them on in a request of their
