@@ -19,6 +19,7 @@ from kafka import KafkaProducer
 from idemproxy.codecs import messages, produce_topic_ids
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.logged import LoggedBatch, iterate_logged
+from idemproxy.codecs.record_batch import CONTROL_FLAG
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
@@ -100,15 +101,18 @@ def raw(world: World) -> Iterator[RawClient]:
 
 
 def batches(world: World, topic: str, partition: int = 0) -> list[LoggedBatch]:
-    """What is stored."""
+    """What is stored. A fetch ends with a segment of the log."""
+    found: list[LoggedBatch] = []
     with RawClient(world.cluster.address(0)) as direct:
-        found = list(iterate_logged(direct.fetch(topic, partition, version=10)))
-    assert all(isinstance(one, LoggedBatch) for one in found)
-    return [one for one in found if isinstance(one, LoggedBatch)]
+        while data := direct.fetch(topic, partition, found[-1].offset + 1 if found else 0, version=10):
+            for one in iterate_logged(data):
+                assert isinstance(one, LoggedBatch)
+                found.append(one)
+    return found
 
 
 def journal(world: World) -> list[dict[str, Any]]:
-    lines = (world.proxy.directory.parent / "journal").read_text().splitlines()
+    lines = Path(world.proxy.configuration["journal"]).read_text().splitlines()
     return [json.loads(line) for line in lines]
 
 
@@ -126,3 +130,170 @@ def test_a_producer_writes_both_kinds_of_topics_with_an_id_of_the_broker(world: 
     (producer_id,) = {one.header.producer_id for one in others}
     assert world.redis.call("EXISTS", issued_key(NAME, producer_id).decode()) == 1
     assert world.redis.call("GET", MODE) == STORED_MODE
+
+
+@pytest.mark.parametrize("client", [LIBRDKAFKA, JAVA_4, KAFKA_PYTHON])
+def test_a_client_of_each_kind_produces_once_to_both_kinds_of_topics(world: World, client: str, tmp_path: Path) -> None:
+    records = 600
+    for kind in ("orders", "other"):
+        topic = world.topic(kind)
+        with ChildProcesses() as children:
+            common: dict[str, Any] = {"bootstrap": world.bootstrap, "topic": topic, "partitions": PARTITIONS}
+            directory = tmp_path / kind
+            directory.mkdir()
+            outcome = start_producer(children, directory, client, records=records, **common).wait(WAIT_SECONDS)
+        assert (outcome["acked"], outcome["failed"], outcome["offsets_in_order"]) == (records, 0, True)
+        found = verdict(world.cluster, topic, PARTITIONS)
+        assert (found.stored, found.is_exactly_once) == (records, True), found
+
+
+# ---------------------------------------------------------------------- requests of both kinds
+def test_a_request_for_both_kinds_of_topics_is_split_and_answered_in_order(world: World, raw: RawClient) -> None:
+    ours, theirs = world.topic("orders", 2), world.topic("other", 2)
+    producer_id = raw.new_producer_id()
+    for sequence in (0, 0, 1, 1):
+        parts = [
+            (topic, partition, batch([b"value"], producer_id=producer_id, sequence=sequence))
+            for partition in (0, 1)
+            for topic in (ours, theirs)
+        ]
+        answers = raw.produce(parts, version=8)
+        assert {(one.topic, one.partition) for one in answers} == {(topic, index) for topic, index, _ in parts}
+        assert [(one.error_code, one.base_offset) for one in answers] == [(0, sequence)] * 4
+    for topic, is_marked in ((ours, True), (theirs, False)):
+        for partition in (0, 1):
+            stored = batches(world, topic, partition)
+            assert [one.marker is not None for one in stored] == [is_marked, is_marked]
+
+
+def test_a_request_for_both_kinds_that_wants_no_answer_is_split(world: World, raw: RawClient) -> None:
+    ours, theirs = world.topic("orders", 1), world.topic("other", 1)
+    raw.send_produce([(topic, 0, batch([b"value"])) for topic in (ours, theirs)], acks=0)
+    for topic in (ours, theirs):
+        assert raw.produce_one(topic, 0, batch([b"next"])).base_offset == 1
+
+
+def test_requests_of_all_kinds_are_answered_in_their_order(world: World, raw: RawClient) -> None:
+    ours, theirs = world.topic("orders", 1), world.topic("other", 1)
+    producer_id, requests = raw.new_producer_id(), list[tuple[int, int, bytes]]()
+    metadata = messages.encode_request(ApiKey.METADATA, 9, topics=[], allow_auto_topic_creation=False)
+    for sequence in range(20):
+        both = [
+            (topic, 0, batch([b"both"], producer_id=producer_id, sequence=3 * sequence)) for topic in (ours, theirs)
+        ]
+        requests.append((ApiKey.PRODUCE, 8, RawClient.produce_body(both, version=8)))
+        for at in (1, 2):
+            for topic in (theirs, ours):
+                one = topic, 0, batch([b"one"], producer_id=producer_id, sequence=3 * sequence + at)
+                requests.append((ApiKey.PRODUCE, 8, RawClient.produce_body([one], version=8)))
+        requests.append((ApiKey.METADATA, 9, metadata))
+    raw.send_together(*requests)
+    for _ in requests:
+        raw.answer()
+    for topic in (ours, theirs):
+        assert sum(one.record_count for one in batches(world, topic)) == 60
+
+
+def test_a_topic_id_leads_to_the_kind_of_its_topic(world: World, raw: RawClient) -> None:
+    answer = raw.ask(ApiKey.API_VERSIONS, 0)
+    if {one.api_key: one.max_version for one in answer.api_keys}[ApiKey.PRODUCE] < produce_topic_ids.VERSION:
+        return  # the broker's clients do not know topic ids
+    producer_id = raw.new_producer_id()
+    for kind in ("orders", "other"):
+        topic = world.topic(kind, 1)
+        asked = raw.ask(ApiKey.METADATA, 13, topics=[{"name": topic}], allow_auto_topic_creation=False)
+        topic_id = asked.topics[0].topic_id.hex
+        for sequence in (0, 0, 1):
+            records = batch([b"value"], producer_id=producer_id, sequence=sequence)
+            body = b"".join(produce_topic_ids.encode_request(-1, 30_000, [(topic_id, 0, records)]))
+            (found,), _ = produce_topic_ids.parse_response(raw.call(ApiKey.PRODUCE, produce_topic_ids.VERSION, body))
+            assert (found.error_code, found.base_offset) == (0, sequence), found.message
+        assert [one.marker is not None for one in batches(world, topic)] == [kind == "orders"] * 2
+
+
+# ---------------------------------------------------------------------- what is for one kind only
+def test_a_transaction_is_committed_on_other_topics_and_refused_on_engine_topics(world: World) -> None:
+    ours, theirs = world.topic("orders", 1), world.topic("other", 1)
+    producer = Producer({"bootstrap.servers": world.bootstrap, "transactional.id": f"mover-{ours}"})
+    producer.init_transactions(WAIT_SECONDS)
+    told: list[str] = []
+    for topic in (theirs, ours, theirs):
+        producer.begin_transaction()
+        producer.produce(topic, b"value", partition=0, on_delivery=lambda error, _: told.append(str(error)))
+        if topic == theirs:
+            producer.commit_transaction(WAIT_SECONDS)
+            continue
+        with pytest.raises(KafkaException) as refused:
+            producer.commit_transaction(WAIT_SECONDS)
+        assert refused.value.args[0].txn_requires_abort()
+        producer.abort_transaction(WAIT_SECONDS)
+    assert [one.record_count for one in batches(world, ours) if not one.header.attributes & CONTROL_FLAG] == []
+    assert [one.record_count for one in batches(world, theirs) if not one.header.attributes & CONTROL_FLAG] == [1, 1]
+    assert any("topics.engine" in one or "INVALID_TOPIC" in one or "Invalid topic" in one for one in told), told
+
+
+def test_conditional_publish_works_by_sequence_and_by_header_and_is_refused_elsewhere(
+    world: World, raw: RawClient
+) -> None:
+    wal, theirs = world.topic("wal", 1), world.topic("other", 1)
+    first = raw.produce_one(wal, 0, batch([b"0"], producer_id=CONDITIONAL_ID, sequence=0), version=8)
+    assert (first.error_code, first.base_offset) == (0, 0), first.message
+    late = raw.produce_one(wal, 0, batch([b"late"], producer_id=CONDITIONAL_ID, sequence=0), version=8)
+    assert late.error_code == ErrorCode.INVALID_RECORD or late.error_code, late.message
+    producer = KafkaProducer(bootstrap_servers=world.bootstrap, acks="all", retries=0)
+    sent = producer.send(wal, b"1", partition=0, headers=[("expected-offset", b"1")])
+    assert sent.get(WAIT_SECONDS).offset == 1
+    producer.close()
+    assert sum(one.record_count for one in batches(world, wal)) == 2, batches(world, wal)
+    for parts in ([theirs], [theirs, world.topic("orders", 1)]):
+        records = batch([b"0"], producer_id=CONDITIONAL_ID, sequence=0)
+        answers = {one.topic: one for one in raw.produce([(topic, 0, records) for topic in parts], version=8)}
+        assert answers[theirs].error_code == ErrorCode.INVALID_TOPIC_EXCEPTION
+        assert "topics.conditional" in (answers[theirs].message or "")
+    assert batches(world, theirs) == []
+
+
+def test_the_journal_and_the_log_have_the_engine_topics_only(world: World, raw: RawClient) -> None:
+    ours, theirs = world.topic("orders", 1), world.topic("other", 1)
+    producer_id = raw.new_producer_id()
+    for topic in (ours, theirs):
+        assert raw.produce_one(topic, 0, batch([b"x"], producer_id=producer_id, sequence=0)).error_code == 0
+    wait_until(lambda: any(line.get("topic") == ours for line in journal(world)), "it is in the journal")
+    assert all(not line.get("topic", ours).startswith(("other", "topic")) for line in journal(world))
+    world.proxy.wait_for_log("engine topics: orders-\\*, wal-\\*; on all others the brokers give idempotence")
+
+
+# ---------------------------------------------------------------------- one mode for all proxies
+def test_a_proxy_with_other_patterns_or_another_mode_does_not_start(world: World, tmp_path: Path) -> None:
+    upstream = {"bootstrap": [world.cluster.bootstrap.split(",")[0]]}
+    cases: list[tuple[dict[str, Any], str]] = [
+        ({"topics": {"engine": ["payments"]}}, "the engine topics under cluster name 'shop' are orders-*, wal-*, and"),
+        ({"topics": {}}, "and this proxy's are none"),
+        ({"upstream": {**upstream, "idempotence": "auto"}, "topics": {}}, "and this proxy's are none"),
+        ({"upstream": {**upstream, "idempotence": "proxy"}, "topics": {}}, "the brokers give idempotence under"),
+    ]
+    for number, (settings, why) in enumerate(cases):
+        other = proxy_of(tmp_path / str(number), world.cluster, world.redis, **settings)
+        other.launch()
+        try:
+            assert other.wait(WAIT_SECONDS) == 2
+            (error,) = [line for line in other.log.splitlines() if " ERROR " in line]
+            assert why in error
+        finally:
+            other.__exit__()
+    assert world.redis.call("GET", MODE) == STORED_MODE
+    with proxy_of(tmp_path / "same", world.cluster, world.redis, topics={"engine": ["wal-*", "orders-*"]}) as same:
+        assert same.stop() == 0
+    command = [sys.executable, "-P", "-m", "idemproxy", "check", os.fspath(world.proxy.file), "--connect"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert "engine topics: orders-*, wal-*; on all others requests pass through" in done.stdout + done.stderr
+
+
+def test_settings_without_effect_name_the_engine_topics(world: World, tmp_path: Path) -> None:
+    proxy = proxy_of(tmp_path, world.cluster, world.redis, producers={"upstream_idempotence": ["a"]})
+    proxy.launch()
+    try:
+        assert proxy.wait(WAIT_SECONDS) != 0
+        assert "producers.upstream_idempotence: has no effect with engine topics" in proxy.log
+    finally:
+        proxy.__exit__()
