@@ -94,6 +94,7 @@ class Engine:
     _is_dropping: bool = False
     """All connections are cut off, and about to be ended."""
     _producer_ids: ProducerIds | None = None
+    _engine_topics: re.Pattern[str] | None = None
     _advertised: dict[int, tuple[int, int]] | None = None
     _native_ranges: BrokerRanges | None = None
     _engine_ranges: BrokerRanges | None = None
@@ -148,7 +149,6 @@ class Engine:
         self.new_data_generation, self.lease_lost = instance_ids.new_data_generation, instance_ids.lease_lost
         self.may_send = instance_ids.may_send
         self.mode = mode or Mode(Idempotence.PROXY)
-        self._engine_topics = matching(self.mode.engine_topics)
         self.topology = self._new_topology(upstream, on_refused, on_mode)
         handlers = effect_handlers(reactor, self.topology, instance_ids.stored, self.loop_budget, self.long_work)
         self.runner = FlowRunner(handlers)
@@ -224,6 +224,11 @@ class Engine:
     def _is_reachable(self, broker_id: int) -> bool:
         broker = self.topology.broker(broker_id)
         return broker is not None and broker.takes_batches
+
+    def serve_as(self, chosen: Idempotence) -> None:
+        """From now on the proxy gives idempotence on all topics or, where brokers give it, on the engine topics."""
+        self.context.instance.brokers_issue_ids = chosen is Idempotence.NATIVE
+        self.topology.serve_as(chosen)
 
     def look_for_brokers(self) -> None:
         """Begin to look for brokers; serves nothing yet."""
@@ -410,6 +415,8 @@ class Engine:
 
     def way_of(self, topic: str, kind: BatchKind) -> Way | Answer:
         """Return where a batch for this topic goes, or its refusal (``routing.py``)."""
+        if self._engine_topics is None:
+            self._engine_topics = matching(self.mode.engine_topics)
         matches, is_conditional = self._engine_topics.fullmatch(topic) is not None, self.conditional_topics.has(topic)
         return way_of(self.mode.chosen, matches=matches, is_conditional=is_conditional, kind=kind)
 

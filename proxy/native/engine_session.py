@@ -465,21 +465,20 @@ class EngineSession(NativeSession):
         if is_by_id:
             call.topic_ids = {name: topic_id for topic_id, name in names.items()}
             call.denied = dict.fromkeys(unknown, int(ErrorCode.UNKNOWN_TOPIC_ID))
-        if self._is_by_topic:
-            self._look_whose(call, whole, header.api_version)
+        self._look_what_is_refused(call, whole, header.api_version)
         if unknown:
             call.begin_in_turns()
         else:
             call.begin()
         self.part_if_gone()
 
-    def _look_whose(self, call: BatchesCall, whole: Frame, version: int) -> None:
+    def _look_what_is_refused(self, call: BatchesCall, whole: Frame, version: int) -> None:
         """Look what is refused of a request that is the engine's at least in part."""
         prefix, host = call.prefix, self._host
         if prefix.is_transactional:
             ways = (host.way_of(topic, BatchKind.TRANSACTIONAL) for topic, _ in prefix.places)
             call.refusal = next((way for way in ways if isinstance(way, Answer)), None)
-        elif len(prefix.places) > 1:
+        elif self._is_by_topic and len(prefix.places) > 1:
             found = acks_of(whole, 0, len(whole), version)
             assert found is not None, "all of it is here"
             walk = walk_through(whole, found[1], len(whole), version)

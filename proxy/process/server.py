@@ -295,7 +295,7 @@ class Server:
 
     async def _give_idempotence(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Give it on all topics until the brokers do, or the process ends."""
-        self.engine.topology.serve_as(Idempotence.PROXY)
+        self.engine.serve_as(Idempotence.PROXY)
         store = await self._begin_to_store(over_login, login)
         self.engine.keep_hidden_ranges(self._settings.hidden_ranges_topic)
         store.start()
@@ -318,8 +318,7 @@ class Server:
 
     async def _give_it_on_engine_topics(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Give it on these until the process ends. The brokers do on all others."""
-        self.engine.context.instance.brokers_issue_ids = True
-        self.engine.topology.serve_as(Idempotence.NATIVE)
+        self.engine.serve_as(Idempotence.NATIVE)
         if self._store is None:
             self._say_which_redis()
             (await self._begin_to_store(over_login, login)).start()
@@ -415,7 +414,7 @@ class Server:
     def _serve_natively(self) -> None:
         """Serve where the brokers give idempotence on all topics: no state is kept."""
         self._serves_natively = True
-        self.engine.topology.serve_as(Idempotence.NATIVE)
+        self.engine.serve_as(Idempotence.NATIVE)
         self._disconnect_clients()
 
     def _disconnect_clients(self) -> None:

@@ -111,7 +111,7 @@ def test_a_proxy_that_is_to_give_idempotence_where_brokers_do_writes_nothing() -
     scene.redis.put(MODE, b"native")
     before = scene.keys
     assert scene.start().data_generation is None
-    assert any(isinstance(event, StoreRefused) and "native gives idempotence" in event.reason for event in scene.events)
+    assert any(isinstance(event, StoreRefused) and "is native in Redis" in event.reason for event in scene.events)
     assert (scene.keys, scene.anothers) == (before, [])
 
 
