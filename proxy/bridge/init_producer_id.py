@@ -38,12 +38,18 @@ class InitProducerIdRequest:
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
 
+    @property
+    def is_transactional(self) -> bool:
+        """Where brokers have transactions: is it for these? A broker refuses a timeout of 0 (Kafka
+        TransactionCoordinator.handleInitProducerId), so a client that sends it asks for a producer name."""
+        return self.transactional_id is not None and self.transaction_timeout_ms > 0
 
-def issued_id(answer: Buffer, offset: int) -> tuple[int, int]:
-    """Return error code and producer id of an answer, v0 to v6, whose body begins at ``offset``. Raises Truncated."""
-    if len(answer) < offset + _ANSWER.size:
-        raise Truncated(f"InitProducerId: an answer of {len(answer)} bytes")
-    _, error_code, producer_id, _ = _ANSWER.unpack_from(answer, offset)
+
+def issued_id(body: Buffer) -> tuple[int, int]:
+    """Return error code and producer id of an answer, v0 to v6. Raises Truncated."""
+    if len(body) < _ANSWER.size:
+        raise Truncated(f"InitProducerId: an answer of {len(body)} bytes")
+    _, error_code, producer_id, _ = _ANSWER.unpack_from(body)
     return error_code, producer_id
 
 

@@ -1,5 +1,6 @@
 """One client of brokers that store format v2, in front of which the proxy gives idempotence, sans-IO: what it produces,
-and its requests for a producer id, go to the engine, and all else passes as bytes (``session.py``).
+its requests for a producer id, and its questions where producers stopped go to the engine, and all else passes as bytes
+(``session.py``).
 
 A request for the engine is collected whole. Its answer has its place among those of the broker, which wait for it
 there. What passes does not wait for what the engine has at work, as each request of a client may be answered by another
@@ -7,9 +8,8 @@ broker in a cluster. Transactions are the brokers' own: on topics of the engine 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from ...codecs import produce_topic_ids
@@ -17,7 +17,6 @@ from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
 from ...codecs.frame_stream import STOPS, Cut
 from ...codecs.framing import SIZE_BYTES, Frame, FrameSplitter, frame
-from ...codecs.header_marker import may_be_marker
 from ...codecs.headers import (
     RequestHeader,
     encode_request_header,
@@ -28,81 +27,49 @@ from ...codecs.headers import (
 from ...codecs.produce import (
     CONDITIONAL_PUBLISH,
     SENT_VERSION_MAX,
-    PartitionAnswer,
     ProduceRequest,
     encode_request,
     parse_response,
 )
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
 from ...codecs.produce_walk import only_topic
-from ...codecs.record_batch import MAGIC, magic_of, parse_single_batch
 from ...codecs.steps import Steps
 from ...reactor import Buffer, Reactor, Wire
 from .. import limits
 from ..admission.memory_budget import WAITING_COUNTS, Held
+from ..bridge.describe_producers import encode_describe_producers, parse_describe_producers
 from ..bridge.init_producer_id import encode_init_producer_id, issued_id, parse_init_producer_id
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
-from ..producer import answers
 from ..producer.batch import Answer
 from ..producer.retry_notes import RetryNotes
 from ..session.produce import PlainPart, ProduceCall, ProduceRequests, parse_produce
 from ..session.routing import BatchKind, Way
 from ..session.session import Session
-from ..versions import NATIVE_MAX, ApiKey, BrokerRanges, is_dropped
+from ..versions import NATIVE_MAX, OWN_RANGES, ApiKey, BrokerRanges, is_dropped
+from .batches_call import BatchesCall, is_plain
 from .conditional import walk_through
 from .host import NativeHost
 from .session import HEAD, NativeSession, Stage, TakenAnswer
 
 _PRODUCE: Final = int(ApiKey.PRODUCE)
 _INIT_PRODUCER_ID: Final = int(ApiKey.INIT_PRODUCER_ID)
+_DESCRIBE_PRODUCERS: Final = int(ApiKey.DESCRIBE_PRODUCERS)
 _FETCH: Final = int(ApiKey.FETCH)
-_OWN_KEYS: Final = (_PRODUCE, _INIT_PRODUCER_ID)
+_OWN_KEYS: Final = (_PRODUCE, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS)
 _CHANGES_TOPICS: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
-_BATCHES_SINCE: Final = 3
 _IS_OVER: Final = object()
 _MANY_ANSWERS: Final = "the broker's answer leaves a partition out"
 
 
-class _ProducerIdAnswer:
-    """The place of the answer to an InitProducerId."""
+class _EngineAnswer:
+    """The place of the engine's answer to a request that is no produce request."""
 
-    __slots__ = ("arrived_at", "chunks")
+    __slots__ = ("api_key", "arrived_at", "chunks")
 
-    def __init__(self, arrived_at: float) -> None:
-        self.arrived_at = arrived_at
+    def __init__(self, api_key: int, arrived_at: float) -> None:
+        self.api_key, self.arrived_at = api_key, arrived_at
         self.chunks: Sequence[Buffer] | None = None
-
-
-class BatchesCall(ProduceCall):
-    """A produce request whose batches are stored as they come. ``conditional``: of the batches, by their place, those
-    that are published conditionally, as far as some are not the engine's."""
-
-    conditional: Collection[int] = ()
-    refusal: Answer | None = None
-    """Of all its batches: it is transactional, and one of its topics is the engine's."""
-
-    topic_ids: Mapping[str, str] = MappingProxyType({})
-    """By name, where the client names topics by their ids."""
-
-    def _encoded_body(self, found: Sequence[PartitionAnswer]) -> bytes:
-        if self.prefix.version < produce_topic_ids.VERSION:
-            return super()._encoded_body(found)
-        for one in found:
-            one.topic = self.topic_ids.get(one.topic, one.topic)
-        return produce_topic_ids.encode_response(found)
-
-    def _way_of(self, topic: str, index: int) -> Way | Answer:
-        if self.refusal is not None:
-            return self.refusal
-        kind = BatchKind.CONDITIONAL if index in self.conditional else BatchKind.IDEMPOTENT
-        return self.host.way_of(topic, kind)
-
-    def _refusal_without_id(self, producer_epoch: int) -> Answer | None:
-        if not may_be_marker(producer_epoch):
-            return None
-        what = f"a batch without a producer id has producer epoch {producer_epoch}: only idemproxy may store that"
-        return answers.invalid(what, self.prefix.version)
 
 
 class EngineSession(NativeSession):
@@ -384,7 +351,9 @@ class EngineSession(NativeSession):
         return self._host.engine_ranges()
 
     def _announced(self, listed: BrokerRanges) -> BrokerRanges:
-        told = super()._announced(listed)
+        told = dict(super()._announced(listed))
+        if not self._is_by_topic:  # about other topics the broker itself is asked
+            told[_DESCRIBE_PRODUCERS] = OWN_RANGES[_DESCRIBE_PRODUCERS]
         return {**told, CONDITIONAL_PUBLISH: (0, 0)} if self._host.conditional_topics.are_any else told
 
     def _take(self, whole: Frame) -> bool:
@@ -413,6 +382,8 @@ class EngineSession(NativeSession):
         self._learn_name(header)
         if header.api_key == _INIT_PRODUCER_ID:
             self._init_producer_id(whole, header)
+        elif header.api_key == _DESCRIBE_PRODUCERS:
+            self._describe_producers(whole, header)
         else:
             self._take_produce(whole, header)
 
@@ -492,7 +463,7 @@ class EngineSession(NativeSession):
             kind = BatchKind.IDEMPOTENT
             if request.transactional_id is not None:
                 kind = BatchKind.TRANSACTIONAL
-            elif _is_plain(item.records, version):
+            elif is_plain(item.records, version):
                 kind = BatchKind.PLAIN
             if host.way_of(item.topic, kind) is not Way.PASSES:
                 return False
@@ -527,23 +498,17 @@ class EngineSession(NativeSession):
     def _init_producer_id(self, whole: Frame, header: RequestHeader) -> None:
         version = header.api_version
         request = parse_init_producer_id(memoryview(whole)[header.body_offset :], version)
-        if request.transactional_id is not None:
+        if request.is_transactional:
             self._pass_whole(whole, header, acks=1)
             return
         if self._is_by_topic and self._host.names.of(request, header.client_id) is None:
             self._take_brokers_id(whole, header)
             return
-        self._host.count_request(_INIT_PRODUCER_ID)
         self.is_idempotent = True
-        place = _ProducerIdAnswer(0.0 if self._host.measure_request is None else self._reactor.now())
-        self._asked.append(place)
-        self._own_due += 1
-        start = encode_response_header(_INIT_PRODUCER_ID, version, header.correlation_id)
+        answer = self._place_for(header)
 
         def issued(error_code: int, producer_id: int, producer_epoch: int) -> None:
-            body = encode_init_producer_id(version, error_code, producer_id, producer_epoch)
-            place.chunks = (frame(start, body),)
-            self.answer_is_ready()
+            answer(encode_init_producer_id(version, error_code, producer_id, producer_epoch))
 
         self._host.init_producer_id(request, version, header.client_id, self, issued)
         self.part_if_gone()
@@ -555,28 +520,46 @@ class EngineSession(NativeSession):
             self._shell.abort("the broker is away")
             return
         key, version, correlation_id = header[:3]
-        self._host.count_request(key)
         upstream.send(len(whole).to_bytes(SIZE_BYTES, "big"), whole)
-        place = _ProducerIdAnswer(0.0 if self._host.measure_request is None else self._reactor.now())
 
         def taken(response: memoryview) -> None:
             answered_id, offset = parse_response_header(response, key, version)
             if answered_id != correlation_id:
                 raise WireError(f"correlation id {answered_id} where {correlation_id} is due")
-            error_code, producer_id = issued_id(response, offset)
-            answer = frame(bytes(response))
-
-            def pass_on() -> None:
-                place.chunks = (answer,)
-                self.answer_is_ready()
-
+            body = bytes(response[offset:])
+            error_code, producer_id = issued_id(body)
             if error_code or producer_id < 0:
-                pass_on()
+                answer(body)
             else:
-                self._host.note_issued(producer_id, self, pass_on)
+                self._host.note_issued(producer_id, self, partial(answer, body))
 
-        self._asked += (TakenAnswer(taken), place)
+        self._asked.append(TakenAnswer(taken))
+        answer = self._place_for(header)
+
+    def _describe_producers(self, whole: Frame, header: RequestHeader) -> None:
+        """What the engine has appended names no producer: its broker does not know where they stopped."""
+        places = parse_describe_producers(memoryview(whole)[header.body_offset :])
+        if any(self._host.way_of(topic, BatchKind.IDEMPOTENT) is Way.PASSES for topic, _ in places):
+            self._pass_whole(whole, header, acks=1)
+            return
+        answer = self._place_for(header)
+        self._host.describe_producers(places, self.principal, lambda found: answer(encode_describe_producers(found)))
+        self.part_if_gone()
+
+    def _place_for(self, header: RequestHeader) -> Callable[[bytes], None]:
+        """Keep the place of an answer of the engine; call what is returned with its body."""
+        self._host.count_request(header.api_key)
+        arrived_at = 0.0 if self._host.measure_request is None else self._reactor.now()
+        place = _EngineAnswer(header.api_key, arrived_at)
+        self._asked.append(place)
         self._own_due += 1
+        start = encode_response_header(header.api_key, header.api_version, header.correlation_id)
+
+        def answer(body: bytes) -> None:
+            place.chunks = (frame(start, body),)
+            self.answer_is_ready()
+
+        return answer
 
     def produce_plainly(self, acks: int, timeout_ms: int, parts: list[PlainPart], held: Held) -> None:
         """Batches that are the broker's, among others that are the engine's: send them on in a request of their
@@ -671,8 +654,8 @@ class EngineSession(NativeSession):
         if isinstance(own, ProduceCall):
             own.held = None
             self.has_produced = True
-        elif isinstance(own, _ProducerIdAnswer) and own.arrived_at and (measure := self._host.measure_request):
-            measure(_INIT_PRODUCER_ID, self._reactor.now() - own.arrived_at)
+        elif isinstance(own, _EngineAnswer) and own.arrived_at and (measure := self._host.measure_request):
+            measure(own.api_key, self._reactor.now() - own.arrived_at)
 
     def _answers_left(self, wire: Wire) -> None:
         super()._answers_left(wire)
@@ -763,19 +746,6 @@ class EngineSession(NativeSession):
                     self._pass_whole(whole, header, request.acks)
         except WireError:
             pass  # its broker would have read nothing of what came after this
-
-
-def _is_plain(records: memoryview | None, version: int) -> bool:
-    """Is a batch, or message set, without a producer id, and no broker takes it for another one?"""
-    if not records:
-        return True  # for the broker to refuse
-    try:
-        if magic_of(records) < MAGIC:
-            return True
-        header = parse_single_batch(records)
-    except WireError:
-        return False
-    return version >= _BATCHES_SINCE and header.producer_id < 0 and not may_be_marker(header.producer_epoch)
 
 
 def serving(

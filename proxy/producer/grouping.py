@@ -17,7 +17,7 @@ from ...codecs.compression import Codec, codec_of
 from ...codecs.convert import Conversion, HeaderPolicy, Inner
 from ...codecs.kernel import KERNEL
 from ...codecs.message_set import iterate_shallow
-from ...codecs.record_batch import BatchHeader
+from ...codecs.record_batch import PRODUCER, PRODUCER_AT, BatchHeader
 from ...codecs.steps import Steps
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity
@@ -63,7 +63,8 @@ class Target:
         """Return a single batch as it is appended where its leader stores format v2. Raises WireError for records that
         cannot be read."""
         header, whose = batch.header, batch.identity
-        named = header.producer_id, header.producer_epoch, header.base_sequence
+        # As its client has written it: a batch that says its offset in a record header names another producer (R23).
+        named = PRODUCER.unpack_from(batch.records, PRODUCER_AT)
         if KERNEL and named == (self.producer_id, whose.producer_epoch, whose.base_sequence):
             made = KERNEL.mark_batch(batch.records)
             if made is not None:

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 import pytest
 from confluent_kafka import Consumer, Message, Producer
 
+from idemproxy.client import Client, Fenced
+from idemproxy.client import Record as Sent
 from idemproxy.codecs import messages, produce_topic_ids
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.error_codes import ErrorCode
@@ -147,3 +149,22 @@ def test_a_batch_that_looks_like_a_stored_one_is_refused(cluster: KraftCluster, 
     found = raw.produce_one(fresh_topic(cluster), 0, records, version=8)
     assert found.error_code == ErrorCode.INVALID_RECORD
     assert "only idemproxy may store that" in (found.message or "")
+
+
+@pytest.mark.promise("name-one-instance")
+def test_a_newer_instance_of_a_producer_name_fences_the_older_and_learns_where_it_stopped(
+    cluster: KraftCluster, proxy: ConfiguredProxy
+) -> None:
+    topic, bootstrap = fresh_topic(cluster), "{}:{}".format(*proxy.address)
+    with Client(bootstrap) as client:
+        mine = client.init_producer_id("orders-1")
+        older = client.producer(mine)
+        older.publish(topic, 0, [Sent(b"one"), Sent(b"two")])
+        newer = client.init_producer_id("orders-1")
+        stopped = client.where_producers_stopped(topic, 0)[mine.number]
+        assert (newer.number, newer.epoch) == (mine.number, mine.epoch + 1)
+        assert (stopped.producer_id, stopped.next_sequence) == (mine, 2)
+        with pytest.raises(Fenced):
+            older.publish(topic, 0, [Sent(b"late")])
+        older.close()
+    assert sum(one.record_count for one in batches(cluster, topic)) == 2

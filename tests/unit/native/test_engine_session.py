@@ -21,6 +21,7 @@ from idemproxy.proxy.session.conditional_topics import ConditionalTopics
 from idemproxy.proxy.session.session import Session
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.hidden_ranges import HiddenRange, OffsetRange, State
+from idemproxy.state.names import is_named
 from testkit.real.clients.raw_client import batch
 from testkit.virtual.engine_scene import INIT, EngineScene, plain, produce, without_id
 from testkit.virtual.line import request
@@ -131,13 +132,47 @@ def test_a_large_answer_that_waits_is_left_at_the_broker() -> None:
 # ---------------------------------------------------------------------- producer ids
 def test_a_producer_id_is_the_engines_and_one_for_transactions_the_brokers() -> None:
     scene = EngineScene()
-    named = request(2, ApiKey.INIT_PRODUCER_ID, 4, b"\x03tx" + struct.pack(">iqh", 60_000, -1, -1) + b"\0")
-    scene.send(INIT, named)
+    scene.send(INIT, init_named(2, 60_000))
     assert scene.keys() == [[ApiKey.INIT_PRODUCER_ID]]
     assert scene.line.answers == [1]
     assert scene.session.is_idempotent
     answer_all(scene)
     assert scene.line.answers == [1, 2]
+
+
+def init_named(number: int, timeout_ms: int) -> bytes:
+    return request(number, ApiKey.INIT_PRODUCER_ID, 4, b"\x03tx" + struct.pack(">iqh", timeout_ms, -1, -1) + b"\0")
+
+
+@pytest.mark.promise("name-one-instance")
+def test_a_name_without_a_timeout_for_transactions_is_a_producer_name() -> None:
+    scene = EngineScene()
+    scene.send(init_named(1, 0))
+    scene.run(2)
+    error_code, producer_id, first = struct.unpack_from(">hqh", scene.line.data, 13)
+    assert (error_code, is_named(producer_id)) == (0, True)
+    del scene.line.data[:]
+    scene.send(init_named(2, 0))
+    scene.run(2)
+    assert struct.unpack_from(">hqh", scene.line.data, 13) == (0, producer_id, first + 1)
+    assert scene.keys() == []
+
+
+@pytest.mark.parametrize(("topic", "is_engines"), [(TOPIC, True), ("of-the-brokers", False)])
+def test_where_producers_stopped_the_engine_tells_of_its_topics(topic: str, is_engines: bool) -> None:
+    scene = EngineScene([TOPIC])
+    scene.send(produce(1, scene.own()))
+    scene.run(2)
+    del scene.line.data[:]
+    body = b"\x02" + bytes([len(topic) + 1]) + topic.encode() + b"\x02" + struct.pack(">i", 0) + b"\0\0"
+    scene.send(request(2, ApiKey.DESCRIBE_PRODUCERS, 0, body))
+    scene.run(2)
+    assert scene.keys() == ([] if is_engines else [[ApiKey.DESCRIBE_PRODUCERS]])
+    if is_engines:
+        told = messages.decode_response(ApiKey.DESCRIBE_PRODUCERS, 0, bytes(scene.line.data)[9:])
+        (partition,) = told.topics[0].partitions
+        stopped = [(one.producer_id, one.producer_epoch, one.last_sequence) for one in partition.active_producers]
+        assert (partition.error_code, stopped) == (0, [(scene.producer_id, 0, 0)])
 
 
 # ---------------------------------------------------------------------- what passes
@@ -261,6 +296,7 @@ def test_conditional_publish_is_listed_where_a_topic_has_it(patterns: tuple[str,
     assert told.get(CONDITIONAL_PUBLISH) == ((0, 0) if patterns else None)
     assert told[ApiKey.PRODUCE] == (0, 13)
     assert told[ApiKey.FETCH][1] == 15
+    assert told[ApiKey.DESCRIBE_PRODUCERS] == (0, 0)
 
 
 def _packed(listed: tuple[int, int, int]) -> bytes:

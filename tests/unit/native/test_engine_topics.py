@@ -38,7 +38,9 @@ def give(scene: EngineScene, producer_id: int, error_code: int = 0) -> None:
 
 def seconds_left(scene: EngineScene, key: bytes) -> float:
     """Until a key in Redis expires."""
-    return float(scene.world.redis.data[key].expires_at - scene.world.network.now)
+    expires_at = scene.world.redis.data[key].expires_at
+    assert expires_at is not None
+    return expires_at - scene.world.network.now
 
 
 @pytest.fixture

@@ -15,11 +15,10 @@ from typing import Any
 
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
-from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.demo.verdict import Verdict
 from testkit.real.brokers.kafka_cluster import fresh_topic, stored_texts, told, verdict
-from testkit.real.brokers.kraft_cluster import KRAFT_FROM, KraftCluster
+from testkit.real.brokers.kraft_cluster import cluster_class
 from testkit.real.clients.client_runs import ONE_IN_FLIGHT, read_plainly, start_producer, start_reader
 from testkit.real.clients.java_clients import JavaClientError
 from testkit.real.proxies.proxy_process import ProxyProcess
@@ -111,8 +110,7 @@ class FaultyScene:
         """``without_proxy``: for comparison, clients reach the broker through the relays alone."""
         self.directory = directory
         (port,) = free_ports(1)
-        make = LegacyCluster if int(version.partition(".")[0]) < KRAFT_FROM else KraftCluster
-        self.cluster = make(
+        self.cluster = cluster_class(version)(
             directory / "cluster",
             version=version,
             advertised={0: (HOST, port)},
