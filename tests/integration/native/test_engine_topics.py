@@ -56,9 +56,7 @@ class World:
 
     def topic(self, kind: str, partitions: int = PARTITIONS) -> str:
         """A new topic whose name begins so."""
-        name = f"{kind}-{fresh_topic(self.cluster, 1)}"
-        self.cluster.create_topic(name, partitions)
-        return name
+        return fresh_topic(self.cluster, partitions, kind=kind)
 
 
 def proxy_of(directory: Path, cluster: LegacyCluster, redis: RedisProcess, **more: Any) -> ConfiguredProxy:

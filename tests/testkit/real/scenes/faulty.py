@@ -106,8 +106,10 @@ class FaultyScene:
         *,
         broker_settings: Mapping[str, str | int] | None = None,
         without_proxy: bool = False,
+        options: tuple[str, ...] = (),
     ) -> None:
-        """``without_proxy``: for comparison, clients reach the broker through the relays alone."""
+        """``without_proxy``: for comparison, clients reach the broker through the relays alone. ``options``: of the
+        proxy."""
         self.directory = directory
         (port,) = free_ports(1)
         self.cluster = cluster_class(version)(
@@ -118,7 +120,7 @@ class FaultyScene:
             broker_settings=broker_settings,
         )
         self.broker_relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
-        self.proxy = ProxyProcess(directory / "proxy", (HOST, port))
+        self.proxy = ProxyProcess(directory / "proxy", (HOST, port), options=options)
         self._front = (HOST, port) if without_proxy else self.proxy.address
         self._children = ChildProcesses()
         self._stack = ExitStack()
@@ -148,11 +150,12 @@ class FaultyScene:
         seconds_max: float,
         one_in_flight: bool = False,
         in_group: bool = False,
+        kind: str = "topic",
     ) -> dict[str, ClientResult]:
         """Let these clients produce at the same time, each to a topic and over a relay of its own; judge each.
         ``one_in_flight``: each sends a request only when the last one was answered. ``in_group``: each reads its topic
-        as a member of a group, too, through its relay and the proxy."""
-        topics = {client: fresh_topic(self.cluster, partitions) for client in clients}
+        as a member of a group, too, through its relay and the proxy. ``kind``: with which the topics' names begin."""
+        topics = {client: fresh_topic(self.cluster, partitions, kind=kind) for client in clients}
         results = {}
         with ExitStack() as stack:
             relays = {
