@@ -58,6 +58,8 @@ _DESCRIBE_PRODUCERS: Final = int(ApiKey.DESCRIBE_PRODUCERS)
 _FETCH: Final = int(ApiKey.FETCH)
 _OWN_KEYS: Final = (_PRODUCE, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS)
 _CHANGES_TOPICS: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
+_AFTER_HEAD: Final = HEAD.size
+"""Of a request: after API key, version and correlation id."""
 _IS_OVER: Final = object()
 _MANY_ANSWERS: Final = "the broker's answer leaves a partition out"
 
@@ -118,9 +120,10 @@ class EngineSession(NativeSession):
         self._own_correlation_id = 0
         self._is_by_topic = host.brokers_issue_ids
         """Do the brokers give idempotence on topics that are not the engine's?"""
-        self._last_topic = b""
-        """The only topic of the last produce request that had one, as it came."""
-        self._is_last_brokers = False
+        self._brokers_start = b""
+        """Of the last produce request whose only topic is the brokers', from after its correlation id to the topic: one
+        that begins so goes the same way. In this version."""
+        self._brokers_version = -1
 
     # ------------------------------------------------------------------ asked by the shell
     @property
@@ -169,6 +172,13 @@ class EngineSession(NativeSession):
         if self._has_kept or self.is_at_work:
             self._keep(self._kept + data)
             return True
+        if not self._missing_bytes:
+            if not self._pass(data):
+                return False
+            if not self._is_engines:  # nearly all, where it is the brokers who give idempotence
+                super()._count_unfinished()
+                return self._hand_to_stage() or self._is_to_be_controlled()
+            data = self._begin_to_collect()
         self._taken = 0
         if not self._advance(data):
             return False
@@ -220,12 +230,17 @@ class EngineSession(NativeSession):
                 if not self._is_engines:
                     data = b""
                     break  # a stage in front takes what is left, if any is
-                data, self._is_engines = self.take_rest(), False
-                self._missing_bytes = SIZE_BYTES + int.from_bytes(data[:SIZE_BYTES], "big")
-                self._begins = True
+                data = self._begin_to_collect()
         self._keep(data)
         self._count_unfinished()
         return True
+
+    def _begin_to_collect(self) -> bytes:
+        """The stream has stopped at a request for the engine: return its bytes, and what comes after it."""
+        data, self._is_engines = self.take_rest(), False
+        self._missing_bytes = SIZE_BYTES + int.from_bytes(data[:SIZE_BYTES], "big")
+        self._begins = True
+        return data
 
     def _has_to_wait(self) -> bool:
         """Is it not the turn of the next request for the engine?"""
@@ -321,18 +336,20 @@ class EngineSession(NativeSession):
     def _is_on_brokers_topic(self, data: bytes, position: int, size: int, version: int) -> bool | None:
         """Is the only topic of a produce request one on which the brokers give idempotence? Then it passes as it comes.
         None: too little of it has arrived."""
+        start = self._brokers_start
+        if start and data.startswith(start, position + _AFTER_HEAD) and version == self._brokers_version:
+            return True
         found = acks_of(data, position, size, version)
-        topic = None if found is None else only_topic(data, found[1], version)
-        if topic is None:
+        only = None if found is None else only_topic(data, found[1], version)
+        if only is None:
             return None if len(data) - position < min(size, START_BYTES_MAX) else False
-        if topic != self._last_topic:
-            self._last_topic, self._is_last_brokers = topic, False
-            name = self._name_of(topic, version)
-            if name is None:
-                self._last_topic = b""
-                return False
-            self._is_last_brokers = self._host.way_of(name, BatchKind.IDEMPOTENT) is Way.PASSES
-        return self._is_last_brokers
+        topic, end = only
+        name = self._name_of(topic, version)
+        if name is None or self._host.way_of(name, BatchKind.IDEMPOTENT) is not Way.PASSES:
+            return False
+        if end - position <= limits.REQUEST_PREFIX_BYTES_MAX:
+            self._brokers_start, self._brokers_version = data[position + _AFTER_HEAD : end], version
+        return True
 
     def _name_of(self, topic: bytes, version: int) -> str | None:
         """None: there is no such name, or it is not known."""

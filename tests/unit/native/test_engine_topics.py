@@ -83,6 +83,19 @@ def test_requests_for_both_kinds_in_any_pieces_go_their_ways(version: int) -> No
         assert scene.stored() == 3
 
 
+@pytest.mark.parametrize("version", [3, 8, 9])
+def test_a_request_is_not_taken_for_one_that_begins_like_it(version: int) -> None:
+    """The name of the topic is among the bytes of the timeout (30,000 ms)."""
+    scene = EngineScene(["u0-ours", "u"])
+    scene.send(produce(1, other(topic="u0"), version=version), produce(2, other(topic="u0-ours"), version=version))
+    scene.send(produce(3, other(1, topic="u0"), version=version), produce(4, other(topic="u"), version=version))
+    both = other(2, topic="u0"), other(1, topic="u0-ours")
+    scene.send(produce(5, *both, version=version))
+    (end,) = scene.ends
+    assert end.keys == [ApiKey.PRODUCE] * 3
+    assert b"u0-ours" not in end.data
+
+
 def test_a_transaction_for_other_topics_passes(scene: EngineScene) -> None:
     sent = produce(1, other(), other(topic="third"), transactional_id="tx")
     scene.send(sent)
