@@ -416,7 +416,8 @@ class Detected:
     reason: str = ""
 
 
-_METADATA_PROBE = Probe(ApiKey.METADATA, 1, pack(">i", 0))
+FIRST_PROBE = Probe(ApiKey.METADATA, 1, pack(">i", 0))
+"""Every broker answers it, with few bytes."""
 _FETCH_PROBE = Probe(ApiKey.FETCH, 1, pack(">iiii", -1, 0, 0, 0))
 _API_VERSIONS_PROBE = Probe(ApiKey.API_VERSIONS, 0, b"")
 _OLD_BY_FETCH_ANSWER_BYTES = {4: "0.8.2", 8: "0.9.0"}
@@ -429,7 +430,7 @@ def detect(answers: Sequence[Buffer | None]) -> Probe | Detected:
     other connections when it comes.
     """
     if not answers:
-        return _METADATA_PROBE
+        return FIRST_PROBE
     if answers[-1] is None:
         return Detected(UNSURE, reason=f"no answer to probe {len(answers)}")
     metadata = answers[0]

@@ -40,7 +40,7 @@ from ..flow.form import Form
 from ..partition_log.log_chunk import ReadLog
 from ..partition_log.log_reader import LogReader
 from ..settings.addresses import shown
-from ..versions import ApiKey, BrokerRanges, Detected, Probe, detect
+from ..versions import FIRST_PROBE, ApiKey, BrokerRanges, Detected, Probe, detect
 from .mode import Mode
 from .produce_connection_pool import ProduceConnectionPool, ProduceConnectionStatistics
 from .served import SETTINGS, Idempotence, Judgement, Kind, Refusal, by_version, judge_wanted, needs_settings
@@ -244,6 +244,7 @@ class Broker:
             may_send=may_send,
             report=report,
             produce_connections_max=produce_connections_max,
+            confirm=self._confirm,
         )
         self._reactor = reactor
         self._admits = admits
@@ -411,6 +412,15 @@ class Broker:
         connection.request(question.api_key, version, question.encode(version), answered)
 
     # ------------------------------------------------------------------ the control connection
+    def _confirm(self, done: Callable[[bool], None]) -> None:
+        """Is what is connected to now still the broker that was judged? It is if it answers over the control
+        connection: that ends with the broker's process."""
+        which = FIRST_PROBE
+        if self._control is None or not self._control.is_open:
+            done(False)
+        else:
+            self._control.request(which.api_key, which.api_version, which.body, lambda body, _: done(body is not None))
+
     def _opened(self) -> None:
         self._probe_answers = []
         self._probe()

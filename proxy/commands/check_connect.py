@@ -13,9 +13,6 @@ from typing import Any
 import trio
 
 from ... import DOCUMENTATION
-from ...codecs.error_codes import ErrorCode
-from ...codecs.errors import WireError
-from ...codecs.record_batch import CODEC_MASK, magic_of
 from ...reactor import Address, Reactor
 from ...state.redis_claim import Stored, StoredLook
 from ...state.redis_facts import RedisAddress, data_generation_of, shown_server, warnings_of
@@ -24,8 +21,8 @@ from ...state.redis_link import RedisLink, Reply, ReplyError, pack
 from ...state.redis_server import EmbeddedRedisError, find_binary
 from ...state.store import MODE_NATIVE, StoreAway, data_number_key, data_number_of, member_key
 from .. import limits
-from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
-from ..bridge.cluster import Cluster, Topic
+from ..bridge.asks import Metadata
+from ..bridge.cluster import Cluster
 from ..broker.broker import Broker
 from ..broker.mode import NATIVE_LATER, Mode, shown_topics
 from ..broker.sasl_credentials import Credentials
@@ -46,12 +43,11 @@ from ..telemetry.otel import wants
 from ..telemetry.redis_hints import MAKE_ROOM, redis_reason
 from ..versions import NEWER
 from .check_ports import try_ports
+from .check_topics import look_at_topics
 from .inspection.admin_ports import asked_addresses
 from .inspection.old_clients import old_clients_finding
 
 ANSWER_SECONDS_MAX = 5.0
-TOPICS_LOOKED_AT = 50
-_FORMAT_V1 = 1
 _NOT_CONNECTED = "cannot connect"
 """How a finding begins where nothing took the connection."""
 _MOST_OFTEN = "is this a broker's listener, and does it ask for TLS or SASL?"
@@ -62,13 +58,6 @@ _REMEDIES = {
 """By words of the reason."""
 _MOST_OFTEN_AT_REDIS = "is this Redis, and does it ask for TLS (redis.tls)?"
 _NO_RIGHT = "NOPERM"
-_ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}
-"""The byte with the codec in the first message or batch of what was fetched, by format."""
-_NEVER_COMPRESSED = (
-    "idemproxy stores every idempotent batch as one compressed message (gzip), also of producers that do not compress. "
-    "Consumers that may never have met one: kafka-node 4.0 reads wrong offsets of it, and clients that ask with Fetch "
-    f"0 to 2 for less than such a message has read nothing: {DOCUMENTATION}/how-to/move-producers.html"
-)
 
 
 def try_everything(settings: Settings) -> list[Finding]:
@@ -107,7 +96,8 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         below_sasl = over(UPSTREAM_PLACE)
         towards_brokers = below_sasl if sasl is None else OverSasl(below_sasl, sasl, lambda _event: None)
         agreed = partial(_agreed, settings, mode, stored)
-        brokers = _Brokers(towards_brokers, below_sasl, reactor.end_pass, mode, agreed)
+        writes = any(one.authentication != "pass_through" for one in settings.listeners)
+        brokers = _Brokers(towards_brokers, below_sasl, reactor.end_pass, mode, agreed, writes=writes)
         found = await brokers.look(settings.upstream)
         if settings.redis is not None and not (mode.passes_all and isinstance(stored, Stored)):
             findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster)
@@ -322,7 +312,8 @@ class _Tried:
 
 class _Brokers:
     """Examines all brokers of a cluster. ``below_sasl``: the same reactor without the login. ``send``: sends what was
-    asked outside of a pass. ``mode``: who gives idempotence; chosen here as the proxy would, by ``agreed``."""
+    asked outside of a pass. ``mode``: who gives idempotence; chosen here as the proxy would, by ``agreed``. ``writes``:
+    with our principal."""
 
     def __init__(
         self,
@@ -331,15 +322,15 @@ class _Brokers:
         send: Callable[[], None],
         mode: Mode,
         agreed: Callable[[], Idempotence | str],
+        *,
+        writes: bool,
     ) -> None:
         self.mode = mode
         self._agreed = agreed
         self._reactor = reactor
         self._below_sasl = below_sasl
         self._send = send
-        self._unreadable: list[str] = []
-        self._uncompressed: list[str] = []
-        """Topics whose newest message is not compressed."""
+        self._writes = writes
         self.cluster_id: str | None = None
         """The cluster's id as the brokers tell it; None if none does."""
         self.ids: Collection[int] = ()
@@ -400,58 +391,10 @@ class _Brokers:
         findings = [_advertised(one.finding()) for one in tried]
         brokers = {key: one.broker for (key, _), one in zip(places, tried, strict=True) if one.broker.is_ready}
         if not self.mode.is_native:
-            findings += await self._look_at_topics(cluster, brokers)
+            findings += await look_at_topics(self._answer, cluster, brokers, writes=self._writes)
         for one in tried:
             one.broker.close()
         return findings
-
-    async def _look_at_topics(self, cluster: Cluster, brokers: dict[int, Broker]) -> list[Finding]:
-        names = [name for name, topic in sorted(cluster.topics.items()) if not topic.is_internal]
-        formats: dict[int, list[str]] = {}
-        for name in names[:TOPICS_LOOKED_AT]:
-            magic = await self._format_of(cluster.topics[name], brokers)
-            if magic is not None:
-                formats.setdefault(magic, []).append(name)
-        findings = []
-        if self._unreadable:
-            text = (
-                f"our principal may not read {_some(self._unreadable)}: what is in doubt there could not be found out"
-            )
-            findings.append(Finding("warning", f"topics, {len(names)}", text))
-        for magic, found in sorted(formats.items()):
-            text = f"message format v{magic} in {len(found)} of the {min(len(names), TOPICS_LOOKED_AT)} looked at"
-            if magic != _FORMAT_V1:
-                text += f" ({_some(found)}): only v1 is written by idemproxy"
-            findings.append(Finding("ok" if magic == _FORMAT_V1 else "warning", f"topics, {len(names)}", text))
-        if self._uncompressed:
-            text = f"not compressed at its end: {_some(self._uncompressed)}. {_NEVER_COMPRESSED}"
-            findings.append(Finding("warning", f"topics, {len(names)}", text))
-        return findings or [Finding("ok", f"topics, {len(names)}", "none has a message that would tell its format")]
-
-    async def _format_of(self, topic: Topic, brokers: dict[int, Broker]) -> int | None:
-        """Return the format of the newest message of one partition; None if there is none, or no broker tells."""
-        for number, partition in enumerate(topic.partitions):
-            broker = brokers.get(partition.leader)
-            if broker is None:
-                continue
-            end = await self._answer(partial(broker.ask, LatestOffset(topic.name, partition.index)))
-            if not isinstance(end, OffsetAnswer) or end.error_code or (end.offset <= 0 and number):
-                continue  # the first one is read though it is empty: reading may be forbidden
-            question = FetchRecords(topic.name, partition.index, max(0, end.offset - 1), limits.FETCH_BYTES)
-            answer = await self._answer(partial(broker.ask, question))
-            if isinstance(answer, FetchAnswer) and answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                self._unreadable.append(topic.name)
-                return None
-            if isinstance(answer, FetchAnswer) and answer.records:
-                try:
-                    magic = magic_of(answer.records)
-                except WireError:
-                    continue
-                attributes = answer.records[_ATTRIBUTES_AT[magic] : _ATTRIBUTES_AT[magic] + 1]
-                if attributes and not attributes[0] & CODEC_MASK:
-                    self._uncompressed.append(topic.name)
-                return magic
-        return None
 
     async def _answer(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
         """Ask and wait for the answer; the control connection gives up by itself."""
@@ -466,10 +409,6 @@ class _Brokers:
         self._send()
         await done.wait()
         return got[0]
-
-
-def _some(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
 
 
 def _advertised(finding: Finding) -> Finding:

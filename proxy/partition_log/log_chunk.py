@@ -6,8 +6,8 @@ that is concluded in ``log_search.py``."""
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final, NamedTuple
@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from ...codecs.batch_marker import DIGEST_BYTES, Identity, digesting_content, parse_batch_marker
 from ...codecs.convert import InnerContents, digesting_inner, digesting_logged
 from ...codecs.errors import WireError
-from ...codecs.header_marker import NO_PRODUCER_ID
+from ...codecs.header_marker import NO_PRODUCER_ID, header_marker_of
 from ...codecs.logged import Logged, LoggedBatch, iterate_logged
 from ...codecs.message_set import ShallowMessage
 from ...codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
@@ -25,7 +25,7 @@ from ...state.decide import BatchIdentity
 from .. import limits
 from ..bridge.asks import FetchAnswer, FetchRecords
 from ..versions import BrokerRanges
-from .recognised import Recogniser
+from .recognised import AHEAD_MAX, Recogniser
 
 _CHUNK_BYTES: Final = 1024
 _MESSAGE_BYTES: Final = 800
@@ -104,6 +104,8 @@ class LogChunk:
         self._identity_count = 0
         self.unmarked_to = start
         """The offset after the last message without a batch marker; ``start`` if there is none."""
+        self.hidden_to = start
+        """The offset after the last batch of format v2 with a batch marker; ``start`` if there is none."""
         self._unpacked_bytes = 0
         self._pieces: dict[int, list[tuple[Stored, Logged]]] = {}
         self.marked_batches: list[LoggedBatch] = []
@@ -150,6 +152,8 @@ class LogChunk:
         if batch.marker is not None or batch.header.producer_id != NO_PRODUCER_ID:
             self.marked_batches.append(batch)
             self._add(batch.first, batch)
+            if batch.marker is not None:
+                self.hidden_to = self.end
             return
         try:
             contents = yield from digesting_logged(batch, limits.DECOMPRESSED_BYTES_MAX)
@@ -161,9 +165,9 @@ class LogChunk:
         except WireError:
             is_gap = True
         self._unpacked_bytes += batch.size_bytes
+        self._add(batch.first, batch)
         if is_gap:
             self.gaps.append((batch.first, batch.offset + 1))
-        self._add(batch.first, batch)
         self.unmarked_to = self.end
 
     def _add(self, first: int, message: Logged) -> None:
@@ -176,7 +180,7 @@ class LogChunk:
         if isinstance(message, LoggedBatch):
             yield from self._take_batch(message)
             return
-        marked = marked_of(message)
+        marked, is_gap = marked_of(message), False
         if marked is not None:
             first = marked.first
             self.marked.append(marked)
@@ -190,12 +194,13 @@ class LogChunk:
             first = inner.offsets[0]
             yield from self._note_contents(inner)
             self._unpacked_bytes += inner.size_bytes
-            if message.offset - first >= len(inner.offsets):
-                self.gaps.append((first, message.offset + 1))  # compaction has left some of its records out
+            is_gap = message.offset - first >= len(inner.offsets)  # compaction has left some of its records out
         else:
             first = message.offset
             self._contents.add((yield from digesting_content(message.key, message.value)), first)
         self._add(first, message)
+        if is_gap:
+            self.gaps.append((first, message.offset + 1))
         if marked is None:
             self.unmarked_to = self.end
 
@@ -217,23 +222,57 @@ class LogChunk:
         unopened = self._unopened  # its inside cannot be read, but its own offset is that of its last record
         return unopened if unopened is not None and unopened.offset == offset else None
 
-    def pieces_from(self, recogniser: Recogniser, start: int) -> list[tuple[Stored, Logged]]:
+    def pieces_from(self, recogniser: Recogniser, start: int) -> Steps[list[tuple[Stored, Logged]]]:
         """Return what the chunk has of a producer from the message on that contains this offset, or comes after it, in
-        order, each piece with the message that holds it."""
-        found = self._pieces.get(recogniser.producer_id, [])
-        found = found[bisect_left(found, start, key=_offset_of_message) :]
+        order, each piece with the message that holds it. The recogniser comes further with each step."""
+        named = self._pieces.get(recogniser.producer_id, [])
+        named = named[bisect_left(named, start, key=_offset_of_message) :]
         batches = self.marked_batches
-        own, named = [], 0
+        found: list[tuple[Stored, Logged]] = []
+        taken, done = 0, recogniser.work
         for batch in batches[bisect_left(batches, start, key=_offset) :]:
-            while named < len(found) and found[named][1].offset < batch.offset:
-                recogniser.passes(found[named][0])
-                named += 1
+            while taken < len(named) and named[taken][1].offset < batch.offset:
+                recogniser.passes(named[taken][0])
+                found.append(named[taken])
+                taken += 1
             piece = recogniser.is_it(batch)
             if piece is not None:
-                own.append((piece, batch))
-        for piece, _ in found[named:]:
+                found.append((piece, batch))
+            if recogniser.work - done >= limits.CHUNK_STEP_RECORDS:
+                done = recogniser.work
+                yield
+        for piece, _ in named[taken:][-AHEAD_MAX:]:  # more of them would push each other out
             recogniser.passes(piece)
-        return sorted((*found, *own), key=_offset_of_message) if own else found
+        found += named[taken:]
+        return found
+
+    def copies_from(self, batches: Collection[Identity], start: int) -> Steps[list[tuple[Identity, int]]]:
+        """Return where the chunk has batches of any producers, each with its offset; of one that is stored in parts,
+        where it has its first part."""
+        found: list[tuple[Identity, int]] = []
+        for name in batches:
+            for piece, message in self._pieces.get(name.producer_id, ()):
+                is_it = (piece.producer_epoch, piece.base_sequence) == (name.producer_epoch, name.base_sequence)
+                if is_it and message.offset >= start:
+                    found.append((name, piece.base_offset))
+        markers = {header_marker_of(name): name for name in batches}
+        for number, batch in enumerate(self.marked_batches, 1):
+            by_marker = None if batch.marker is None else markers.get(batch.marker)
+            if by_marker is not None and by_marker.record_count == batch.record_count and batch.offset >= start:
+                found.append((by_marker, batch.first))
+            if not number % limits.CHUNK_STEP_RECORDS:
+                yield
+        return found
+
+    def first_and_last_gap(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the first and the last range between these offsets in which some are missing; there may be one or
+        none."""
+        first = bisect_right(self.gaps, start, key=_end)
+        last = bisect_left(self.gaps, stop, key=_begin) - 1
+        if first <= last:
+            yield self.gaps[first]
+        if first < last:
+            yield self.gaps[last]
 
     def offsets_of(self, content: bytes) -> Iterator[int]:
         """Return the offsets of records without a batch marker that have this content."""
@@ -246,6 +285,14 @@ def _offset_of_message(one: tuple[Stored, Logged]) -> int:
 
 def _offset(batch: LoggedBatch) -> int:
     return batch.offset
+
+
+def _begin(gap: tuple[int, int]) -> int:
+    return gap[0]
+
+
+def _end(gap: tuple[int, int]) -> int:
+    return gap[1]
 
 
 def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:

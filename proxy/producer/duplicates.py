@@ -32,7 +32,7 @@ from ..flow.effects import Ask, Leader, Now, Wait, in_steps
 from ..partition_log.log_chunk import LogChunk, ReadLog, carries, has_content, marked_of
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, Wanted, covered, is_covered
-from ..partition_log.recognised import Recogniser
+from ..partition_log.recognised import Recogniser, joints_of
 from . import answers
 from .batch import Answer, Batch
 from .rebuild import Due, LookedFor, bound_of, has_news, state_read
@@ -201,10 +201,12 @@ async def is_absent(stream: Stream, batch: Batch) -> bool:
         result = await _search_after_gap(stream, entry, batch.identity, due)
         stream.step("resolve", (batch,), now, "gap")
     known = stream.looked_for = known.after_gap(batch.identity.producer_epoch, now)
-    if isinstance(result, Searched) and not has_news(entry, result.pieces):
+    is_news = isinstance(result, Searched) and has_news(entry, result.pieces)
+    if isinstance(result, Searched) and not is_news:
         stream.looked_for = known.with_absent(due, is_all=not result.has_unmarked)
     elif batch in stream.queue and stream.next_batch() is batch:
-        is_undecided = isinstance(result, Undecidable)
+        # What a log of format v2 has of another epoch, nobody had looked for: no other proxy has appended it.
+        is_undecided = isinstance(result, Undecidable) or (is_news and stream.log_may_hide_producers)
         stream.looked_for = known.with_undecided(due) if is_undecided else known
         is_over = is_undecided and now - known.gap[1] > limits.GAP_SECONDS
         reason = "the log has more of its producer" if isinstance(result, Searched) else result.reason
@@ -226,7 +228,8 @@ async def _search_after_gap(
         return stream.is_needed and waits and stream.next_batch().identity == identity
 
     where, contents = (stream.topic, stream.partition, stream.producer_id), {due.content: (due.identity,)}
-    wanted = Wanted(*where, bound_of(entry), None, None, contents, is_wanted=is_wanted)
+    joints = joints_of(identity) if stream.log_may_hide_producers else ()
+    wanted = Wanted(*where, bound_of(entry), None, None, contents, joints=joints, is_wanted=is_wanted)
     name = stream.instance.lease_epoch, state_read(entry), due
     return await continued(stream, name, lambda: LogSearch(wanted))
 

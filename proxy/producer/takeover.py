@@ -22,19 +22,16 @@ from ...state.entry import (
     NOBODY,
     Entry,
     Intent,
-    IntentBatch,
     IntentKind,
     WindowBatch,
 )
-from ...state.names import EPOCH_MAX
 from ...state.rebuilding import completed
-from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
 from ..partition_log.log_offsets import Later, Position, check_quiescence, current_end
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, always, covered
-from ..partition_log.recognised import Joint
+from ..partition_log.recognised import Joint, joints_of
 from . import answers
 from .conditional import begin_conditional_partition, bound_of_conditional_partition, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, due_of, is_in_intent
@@ -52,10 +49,6 @@ from .rebuild import (
 )
 from .resolution import LeftOpen, Resolution, resolve
 from .stream import Stream
-
-
-def _numbers_of(batch: BatchIdentity | IntentBatch) -> tuple[int, int]:
-    return batch.base_sequence, batch.record_count
 
 
 class Takeover:
@@ -485,8 +478,9 @@ class Takeover:
         if intent.leader >= 0:
             brokers_to_check.add(intent.leader)
         self._led_at = stream.observers.time.now
-        self._is_blind = not self._is_stored and not stream.queue and stream.log_may_hide_producers
-        joints = self._joints(intent) if wanted is None and stream.log_may_hide_producers else ()
+        may_hide = stream.log_may_hide_producers and not stream.is_conditional  # those are known by their place (R23)
+        self._is_blind = not self._is_stored and not stream.queue and may_hide
+        joints = self._joints() if wanted is None and may_hide else ()
         return LogSearch(
             Wanted(
                 *(stream.topic, stream.partition, stream.producer_id, self._checkpoint or bound, wanted),
@@ -500,20 +494,16 @@ class Takeover:
             )
         )
 
-    def _joints(self, intent: Intent) -> tuple[Joint, ...]:
+    def _joints(self) -> tuple[Joint, ...]:
         """Return where batches of the producer may meet: where the waiting ones and what was unrecoverable begin and
-        end, where the entry ends, and where these epochs begin, and the next ones. The log is also read for an entry
-        for which nothing waits; a batch that comes later has to be known all the same."""
-        found: dict[Joint, None] = {}
+        end, where the entry ends, and where these epochs begin."""
         entry, left = self._stream.held.entry, self._unrecoverable
-        entries = [] if entry is None else [(entry.producer_epoch, entry.next_sequence, 0)]
-        open_ones = [] if left is None else [(left.producer_epoch, *_numbers_of(one)) for one in left.batches]
-        waiting = [(one.identity.producer_epoch, *_numbers_of(one.identity)) for one in self._stream.queue]
-        for epoch, base, count in (*entries, *open_ones, *waiting):
-            found |= {(epoch, base): None, (epoch, advance(base, count)): None, (epoch, 0): None}
-        newest = max((epoch for epoch, _ in found), default=intent.producer_epoch)
-        found |= {(epoch, 0): None for epoch in range(newest, min(newest + limits.EPOCHS_AHEAD, EPOCH_MAX) + 1)}
-        return tuple(found)
+        known = [batch.identity for batch in self._stream.queue]
+        if entry is not None:
+            known.append(BatchIdentity(entry.producer_epoch, entry.next_sequence, 0))
+        if left is not None:
+            known += [BatchIdentity(left.producer_epoch, one.base_sequence, one.record_count) for one in left.batches]
+        return tuple(dict.fromkeys(joint for one in known for joint in joints_of(one)))
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:
         return renewed(entry, owner, None, leader, self._moved_to)

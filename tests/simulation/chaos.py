@@ -172,7 +172,8 @@ class Chaos:
             self.world.network.schedule(STEP_SECONDS, partial(self._upgrade, upgrade))
             return
         self.oracle.stores_both = True
-        self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=upgrade.is_clean)
+        how = upgrade.is_clean, False if upgrade.is_clean else None
+        self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=how[0], is_silent=how[1])
         kind = f"broker stores v{upgrade.release.message_format}"
         self.troubles.done[kind] = self.troubles.done.get(kind, 0) + 1
 

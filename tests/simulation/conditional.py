@@ -122,7 +122,8 @@ class ConditionalPartition:
         if not self.world.cluster.brokers[upgrade.broker].is_up:
             self.world.network.schedule(STEP_SECONDS, partial(self._upgrade, upgrade))
             return
-        self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=upgrade.is_clean)
+        how = upgrade.is_clean, False if upgrade.is_clean else None
+        self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=how[0], is_silent=how[1])
 
     def _write_past(self) -> None:
         """Somebody writes to the broker itself."""

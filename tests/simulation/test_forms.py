@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from idemproxy.codecs.batch_marker import parse_batch_marker
 from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client import VirtualClient
@@ -11,12 +12,15 @@ from testkit.virtual.producer import Batch
 from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_9, RAISED_4_3, Release
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
+INVALID_RECORD = 87
+
 
 class Scene:
     """A world in which nothing breaks by itself; its brokers have producer ids and store format v1."""
 
-    def __init__(self, *, brokers: int = 1, keeps: Release = KEEPS_2_8) -> None:
-        self.world = World(1, WorldSettings(clocks=((0.0, 1.0),), brokers=brokers, clients=1))
+    def __init__(self, *, brokers: int = 1, keeps: Release = KEEPS_2_8, partitions: int = 1) -> None:
+        how = WorldSettings(clocks=((0.0, 1.0),), brokers=brokers, clients=1, partitions=partitions)
+        self.world = World(1, how)
         for broker in self.world.cluster.brokers.values():
             broker.release = broker.next_release = keeps
         self.log = self.world.cluster.log(TOPIC, 0)
@@ -39,8 +43,8 @@ class Scene:
     def run(self, seconds: float) -> None:
         self.world.network.run(seconds)
 
-    def send(self, seconds: float = 3.0) -> Batch:
-        batch = self.client.send(TOPIC, 0)
+    def send(self, seconds: float = 3.0, partition: int = 0) -> Batch:
+        batch = self.client.send(TOPIC, partition)
         self.run(seconds)
         return batch
 
@@ -105,3 +109,59 @@ def test_a_batch_whose_leader_changes_its_format_meanwhile_is_stored_once(
     old, new = first.message_format, then.message_format
     scene.judge([old, old if is_stored else new])
     assert scene.send().acknowledged is not None
+
+
+@pytest.mark.parametrize(("first", "then"), [(KEEPS_2_8, RAISED_2_8), (RAISED_2_8, KEEPS_2_8)], ids=["up", "down"])
+def test_a_broker_that_died_unnoticed_gets_nothing_in_the_format_that_it_stored_before(
+    first: Release, then: Release
+) -> None:
+    scene = Scene(keeps=first, partitions=2)
+    for partition in (0, 1):
+        scene.send(partition=partition)
+    scene.world.cluster.upgrade_broker(1, then, is_clean=False, down_seconds=0.2, is_silent=True)
+    scene.run(0.5)
+    scene.send(seconds=0.05)  # the one produce connection is busy, and the next one leads to the broker as it is now
+    batch = scene.send(seconds=60.0, partition=1)
+    assert batch.acknowledged is not None
+    before, after = scene.world.cluster.log(TOPIC, 1).messages
+    formats = [before.message.magic, after.message.magic]
+    assert formats == [first.message_format, then.message_format]
+    if then.message_format == MAGIC:
+        assert after.message.marked_as == (scene.client.producer.producer_id, 0, 1, 1)
+    else:
+        assert parse_batch_marker(after.message.key) is not None
+    assert scene.world.errors() == []
+
+
+def unheard(scene: Scene, count: int) -> list[Batch]:
+    """Batches that are in the log, and whose answers their client has not read when its proxy dies and Redis loses its
+    data. It sends the first one again, alone."""
+    scene.client.read_nothing(60.0)
+    batches = [scene.client.send(TOPIC, 0) for _ in range(count)]
+    scene.run(1.0)
+    assert not any(batch.answers for batch in batches)
+    scene.world.proxies[0].crash()
+    scene.client.disconnect()
+    scene.world.redis.flush()
+    return batches
+
+
+def appends_of(scene: Scene, batch: Batch) -> int:
+    """How often it was appended."""
+    stored = [record.value for one in scene.log.history for record in one.message.records]
+    return stored.count(batch.values[0])
+
+
+@pytest.mark.parametrize("kept", [1, 2])
+def test_what_retention_took_is_not_appended_again_where_the_log_may_have_more_of_its_producer(kept: int) -> None:
+    """Redis has lost the producer, and retention its first batches. That the others are its own nothing tells."""
+    scene = Scene(keeps=RAISED_3_9)
+    scene.send()
+    batches = unheard(scene, 4)
+    left = scene.log.messages[-kept:]
+    scene.log.retain(left[0].first_offset)
+    scene.run(60.0)
+    assert scene.log.messages[:kept] == left
+    assert batches[0].answers[-1].error_code == INVALID_RECORD
+    assert appends_of(scene, batches[0]) == 1
+    assert scene.world.errors() == []

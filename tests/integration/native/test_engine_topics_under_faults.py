@@ -26,9 +26,7 @@ pytestmark = pytest.mark.timeout(900)
 @pytest.fixture(scope="module", params=("2.8.2", "3.9.1", "4.3.1"))
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyScene]:
     directory: Path = tmp_path_factory.mktemp("engine-topics-faults")
-    config = directory / "idemproxy.yaml"
-    config.write_text('topics: {engine: ["orders-*"]}\n')
-    with FaultyScene(directory, PLAN, request.param, options=("--config", str(config))) as scene:
+    with FaultyScene(directory, PLAN, request.param, settings='topics: {engine: ["orders-*"]}\n') as scene:
         yield scene
         assert scene.broker_relay.counts[FaultKind.LOST_ANSWER] > 0
         assert scene.broker_relay.counts[FaultKind.CUT] > 0

@@ -453,6 +453,10 @@ class Stage:
     def put(self, entry: Entry) -> None:
         self.values[self.key] = pack(entry)
 
+    def store_v2(self) -> None:
+        """From now on the leader stores format v2."""
+        self.outside.leader.form, self.outside.leader.may_hold_batches = Form.MARKED_V2, True
+
     def stored_values(self) -> list[bytes | None]:
         """Every record of the log, in order."""
         return [record.value for stored in self.log.messages for record in stored.message.records]
@@ -464,7 +468,9 @@ class Stage:
     # ------------------------------------------------------------------ outcomes of appends
     def take(self, effect: Append) -> int:
         """Append, as the leader does."""
-        base_offset = self.log.append(recompressed(bytes(effect.message_set), self.topic_codec), self.now)
+        data, is_v2 = bytes(effect.message_set), effect.form.is_v2
+        stored = data if is_v2 else recompressed(data, self.topic_codec)
+        base_offset = self.log.append(stored, self.now, stores=2 if is_v2 else 1)
         self.log.advance(self.log.end_offset)
         return base_offset
 

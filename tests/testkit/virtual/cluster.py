@@ -338,10 +338,16 @@ class VirtualCluster:
         self.network.schedule(seconds, make)
 
     def upgrade_broker(
-        self, number: int, release: Release, *, is_clean: bool, down_seconds: float | None = None
+        self,
+        number: int,
+        release: Release,
+        *,
+        is_clean: bool,
+        down_seconds: float | None = None,
+        is_silent: bool | None = False,
     ) -> None:
         """Restart a broker as another release. ``is_clean``: it gives its partitions away first, with all that they
-        have; else it is killed. Its connections end in either case: its machine runs."""
+        have; else it is killed. ``is_silent``: as for a crash; its machine runs, mostly."""
         broker = self.brokers[number]
         broker.next_release = release
         self.network.note("cluster", f"broker {number} is to be {release.name}, format {release.message_format}")
@@ -350,7 +356,7 @@ class VirtualCluster:
             for (topic, partition), one in self.partitions.items():
                 if one.leader == number:
                     self.move_leader(topic, partition, self.network.random.choice(others), keep=True)
-        self.crash_broker(number, down_seconds=down_seconds, is_silent=False)
+        self.crash_broker(number, down_seconds=down_seconds, is_silent=is_silent)
 
     def crash_broker(self, number: int, *, down_seconds: float | None = None, is_silent: bool | None = None) -> None:
         """Kill a broker; its partitions get another leader after the election, or the same one when it is back.

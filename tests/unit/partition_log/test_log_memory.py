@@ -61,7 +61,7 @@ def test_a_chunk_of_many_small_appends_of_ours_ends_as_well(monkeypatch: pytest.
     data = b"".join(wrapper(number, b"v", key=encode_batch_marker([Identity(7, 0, number, 1)])) for number in range(20))
     chunk = chunk_of(data)
     assert 1 < chunk.end < 20
-    assert len(chunk.pieces_from(Recogniser(7), 0)) == chunk.end
+    assert len(at_once(chunk.pieces_from(Recogniser(7), 0))) == chunk.end
 
 
 def ours(count: int) -> bytes:
@@ -126,7 +126,7 @@ def test_a_chunk_knows_how_much_memory_it_takes(data_of: Callable[[int], bytes])
     tracemalloc.start()
     try:
         chunk = chunk_of(data, BASE)
-        chunk.pieces_from(Recogniser(7), 0)
+        at_once(chunk.pieces_from(Recogniser(7), 0))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -105,11 +105,11 @@ class FaultyScene:
         version: str = "0.10.2.2",
         *,
         broker_settings: Mapping[str, str | int] | None = None,
+        settings: str = "",
         without_proxy: bool = False,
-        options: tuple[str, ...] = (),
     ) -> None:
-        """``without_proxy``: for comparison, clients reach the broker through the relays alone. ``options``: of the
-        proxy."""
+        """``settings``: of the proxy, in YAML. ``without_proxy``: for comparison, clients reach the broker through the
+        relays alone."""
         self.directory = directory
         (port,) = free_ports(1)
         self.cluster = cluster_class(version)(
@@ -120,7 +120,7 @@ class FaultyScene:
             broker_settings=broker_settings,
         )
         self.broker_relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
-        self.proxy = ProxyProcess(directory / "proxy", (HOST, port), options=options)
+        self.proxy = ProxyProcess(directory / "proxy", (HOST, port), settings=settings)
         self._front = (HOST, port) if without_proxy else self.proxy.address
         self._children = ChildProcesses()
         self._stack = ExitStack()
