@@ -45,6 +45,8 @@ FORMS = {V1: 0.76, V2: 0.16, UPGRADED: 0.05, ROLLED_BACK: 0.03}
 """Form -> share of the worlds."""
 ZSTD_SHARE = 0.2
 """Of the worlds with brokers of format v2 whose clients use it."""
+ISSUED_SHARE = 0.5
+"""Of the same whose producer ids are the brokers'."""
 RELEASES_OF_V2 = RAISED_3_9, RAISED_4_3
 IDLE_SECONDS = (660.0, 1800.0)
 IDLE_SHARE = 0.05
@@ -307,6 +309,8 @@ def _with_form(seed: int, shape: Shape, form: str | None) -> Shape:
                 upgrades.append(Upgrade(last, number, keeps, random.random() < 0.7))
     # From 3.0 on no topic has a message format of its own.
     settings = replace(shape.settings, release=release, message_format=1)
+    if not (settings.has_names or settings.has_principals) and Random(f"{seed}/issued").random() < ISSUED_SHARE:
+        settings = replace(settings, brokers_issue_ids=True)
     if random.random() < ZSTD_SHARE:
         settings = replace(settings, client=replace(settings.client, codec=ZSTD))
     return replace(shape, settings=settings, form=form, upgrades=tuple(upgrades))
