@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ...state.redis_claim import Stored
 from ...state.store import MODE_NATIVE, MODE_PROXY
+from .probed import Probed
 from .served import Idempotence
 
 _REDIS_SAYS = (
@@ -27,13 +28,14 @@ _PROXIES_RUN = (
 class Mode:
     """``wanted``: what is configured; None: it is chosen once it is known whether all brokers have producer ids.
     ``by_brokers``: what the listed brokers can be served as now; None: that is not known. ``chosen``: the mode now;
-    None until it is chosen."""
+    None until it is chosen. ``probed``: what is known of brokers that do not show that they are Kafka."""
 
-    __slots__ = ("by_brokers", "chosen", "wanted")
+    __slots__ = ("by_brokers", "chosen", "probed", "wanted")
 
     def __init__(self, wanted: Idempotence | None) -> None:
         self.wanted = wanted
         self.by_brokers: Idempotence | None = None
+        self.probed: Probed | None = None
         self.chosen = wanted
 
     @classmethod

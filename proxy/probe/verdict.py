@@ -65,10 +65,19 @@ def rows_of(seen: Seen) -> list[Row]:
     return rows
 
 
+def _missing(rows: Iterable[Row]) -> dict[Form, list[Row]]:
+    shown = list(rows)
+    return {form: [row for row in shown if row.meets.get(form) is False] for form in ALL}
+
+
+def forms_of(rows: Iterable[Row]) -> tuple[Form, ...]:
+    """Return all forms of which nothing is missing, the preferred one first."""
+    return tuple(form for form, missing in _missing(rows).items() if not missing)
+
+
 def verdict_of(rows: Iterable[Row], seen: Seen) -> Verdict:
     """Return the first form of which nothing is missing."""
-    shown = list(rows)
-    missing = {form: [row for row in shown if row.meets.get(form) is False] for form in ALL}
+    missing = _missing(rows)
     for form in ALL:
         if not missing[form]:
             return Verdict(form, (), _hints(seen))

@@ -13,7 +13,7 @@ from ...hidden_ranges.records import UnreadableHiddenRange, read_record
 from ...hidden_ranges.topic import PARTITION
 from ...settings.addresses import join_host_and_port
 from ...settings.config import ConfigError, Settings
-from ..broker_access import broker_access
+from ...probing.broker_access import broker_access
 from .hidden_ranges import table_of, where_is
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from idemproxy.client.errors import ConnectionFailed
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.producing.cluster import METADATA
 from idemproxy.producing.numbered_batch import Place
-from idemproxy.proxy.commands.probing import limits
+from idemproxy.proxy.probing import limits
 from idemproxy.proxy.commands.probing.shown import lines_of, object_of
-from idemproxy.proxy.commands.probing.topic import (
+from idemproxy.proxy.probing.topic import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     CannotProbe,

@@ -1,0 +1,1 @@
+"""A probe of a cluster: its topic, its batches and its connections, for ``idemproxy probe`` and for ``idemproxy run``."""
