@@ -123,6 +123,38 @@ def test_other_records_under_the_due_sequence_are_not_taken_for_the_batch(record
     assert (INVALID_RECORD in codes(refused)) == bool(records_since)
 
 
+def test_an_old_offset_with_an_error_code_is_compared_too() -> None:
+    """What is there has the batch's numbers, whatever the broker says with the offset."""
+    scene = OwnScene()
+    scene.send()
+    scene.write_past(1, b"somebody else")
+    scene.world.clients[1].send(*PLACE)
+    scene.run(2.0)
+    scene.fail_next(BrokerFault.ERROR_AFTER_APPEND)
+    assert INVALID_RECORD in codes(scene.send(seconds=30.0))
+
+
+@pytest.mark.parametrize("delay", [0.002, 0.005, 0.01, 0.02])
+def test_a_comparison_that_fails_for_a_moment_is_no_proof_of_other_records(delay: float) -> None:
+    """The log has the batch below the bound, and its broker dies before that is read."""
+    scene = OwnScene(brokers=2)
+    scene.send()
+    scene.write_past(1, b"client-1/t-0/1")
+    scene.world.clients[1].send(*PLACE)
+    scene.run(2.0)
+    cluster = scene.world.cluster
+
+    def once(_seen: ProduceSeen) -> BrokerFault:
+        cluster.choose_fault = lambda _seen: BrokerFault.NONE
+        scene.world.network.schedule(delay, lambda: cluster.crash_broker(1))
+        return BrokerFault.NONE
+
+    cluster.choose_fault = once
+    batch = scene.send(seconds=40.0)
+    assert batch.acknowledged is not None
+    assert scene.named().count(scene.expected(1)[0]) == 1
+
+
 def test_more_records_than_the_batch_has_are_refused_by_name() -> None:
     scene = OwnScene()
     scene.send()
