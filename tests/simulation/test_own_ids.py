@@ -44,6 +44,30 @@ class OwnScene(Scene):
 
         cluster.choose_fault = once
 
+    def lose(self, *, is_seen_again: bool) -> Batch:
+        """A batch is appended, its answer is lost, and the log does not tell while it is looked for."""
+        self.fail_next(BrokerFault.LOST_ANSWER)
+        lost = self.client.send(*PLACE)
+        self.run(0.1)
+        kept = list(self.log.messages)
+        del self.log.messages[1:]
+        while INVALID_RECORD not in codes(lost):
+            self.run(0.1)
+        self.log.messages[1:] = kept[1:] if is_seen_again else []
+        return lost
+
+    def send_other(self, batch: Batch, seconds: float) -> tuple[int, int]:
+        """Records under the batch's numbers that are not its own: the code and the offset of the answer."""
+        identity = batch.answers[0].identity
+        double = self.world.double
+        double.produce(self.world.proxies[0].address, PLACE, identity, [b"another"])
+        self.run(seconds)
+        return double.answers[-1][2:]
+
+    def others(self) -> list[tuple[int, int]]:
+        """The answers that are due to what ``send_other`` has sent, and the log has."""
+        return [(0, one.first_offset) for one in self.log.messages if one.message.inner[0].value == b"another"]
+
     def write_past(self, sequence: int, *values: bytes, epoch: int = 0) -> None:
         """The same producer, past the proxy."""
         data = batch_bytes(values, self.client.producer.producer_id, epoch, sequence, 0)
@@ -200,22 +224,22 @@ def test_a_broker_that_knows_less_than_the_log_has_is_no_reason_for_an_error() -
     assert scene.log.end_offset == 4
 
 
-def test_what_takes_the_place_of_an_unrecoverable_batch_is_compared_with_what_is_stored() -> None:
+@pytest.mark.parametrize("is_seen_again", [False, True], ids=["gone", "seen_again"])
+@pytest.mark.parametrize("fault", [BrokerFault.NONE, BrokerFault.ERROR_AFTER_APPEND, BrokerFault.REFUSED])
+def test_what_takes_the_place_of_an_unrecoverable_batch_is_stored_before_it_is_a_success(
+    fault: BrokerFault, is_seen_again: bool
+) -> None:
     """The broker has the numbers, and would call other records a success."""
     scene = OwnScene()
-    scene.send()
-    scene.fail_next(BrokerFault.LOST_ANSWER)
-    lost = scene.client.send(*PLACE)
-    scene.run(0.1)
-    scene.log.messages.clear()  # the log cannot tell: its records are gone, and the numbers are known
-    scene.log.start_offset = scene.log.end_offset
-    scene.run(30.0)
-    assert INVALID_RECORD in codes(lost)
-    identity = lost.answers[0].identity
-    scene.world.double.produce(scene.world.proxies[0].address, PLACE, identity)
-    scene.run(30.0)
-    (answer,) = scene.world.double.answers
-    assert answer[2] in (*RETRIABLE, INVALID_RECORD)
+    scene.send(seconds=0.5)
+    lost = scene.lose(is_seen_again=is_seen_again)
+    scene.world.cluster.rates = replace(scene.world.cluster.rates, refusals=(19,))
+    scene.fail_next(fault)
+    answer = scene.send_other(lost, seconds=0.5)
+    if answer not in scene.others():
+        assert answer[0] in RETRIABLE
+        answer = scene.send_other(lost, seconds=30.0)
+    assert answer in scene.others()
 
 
 def test_conditional_batches_have_a_batch_marker_all_the_same() -> None:
