@@ -509,12 +509,12 @@ class Broker:
         if judgement is None or mode.chosen is None or self._control is None:
             return
         refusal = judgement.refusal(mode.chosen)
-        if self.takes_batches and refusal is None:
-            return
         if refusal is not None:
             self._refuse(refusal)
             return
-        self.form = judgement.form
+        self.form = judgement.form_in(mode.appends_as)
+        if self.takes_batches:
+            return
         self.remark = judgement.remark_in(mode.chosen)
         if self.is_ready:
             self._take_batches()

@@ -21,10 +21,20 @@ class Scene:
     """A world in which nothing breaks by itself; its brokers have producer ids and store format v1."""
 
     def __init__(
-        self, *, brokers: int = 1, keeps: Release = KEEPS_2_8, partitions: int = 1, has_pass_through: bool = False
+        self,
+        *,
+        brokers: int = 1,
+        keeps: Release = KEEPS_2_8,
+        partitions: int = 1,
+        proxies: int = 1,
+        has_pass_through: bool = False,
+        appends_with_ids: bool = False,
     ) -> None:
-        how = WorldSettings(clocks=((0.0, 1.0),), brokers=brokers, clients=1, partitions=partitions)
-        self.world = World(1, replace(how, has_pass_through=has_pass_through))
+        how = WorldSettings(clocks=((0.0, 1.0),) * proxies, brokers=brokers, clients=2, partitions=partitions)
+        self.world = World(
+            1,
+            replace(how, proxies=proxies, has_pass_through=has_pass_through, appends_with_ids=appends_with_ids),
+        )
         for broker in self.world.cluster.brokers.values():
             broker.release = broker.next_release = keeps
         self.log = self.world.cluster.log(TOPIC, 0)
