@@ -356,8 +356,10 @@ class Recovery:
         return False
 
     def _without_numbers(self) -> bool:
-        """Send it, and the rest of its epoch, without its producer id: its broker does not take that there."""
+        """Send it, and the rest of its epoch, without its producer id: its broker does not take that there. It is read
+        back: a topic that is stored in format v1 loses its batch marker."""
         self._let_go()
+        self._stream.context.batch_marker_probe.probed.discard((self._stream.topic, self._stream.partition))
         self._stream.marked_epoch = self._sent[0].producer_epoch
         self._stream.put_back(self._group)
         return False

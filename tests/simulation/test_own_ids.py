@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from simulation.test_forms import Scene
 
+from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.proxy import limits
 from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
@@ -201,6 +202,19 @@ def test_a_topic_that_keeps_the_old_format_gets_wrappers() -> None:
     assert codes(scene.send()) == [0]
     assert codes(scene.send()) == [0]
     scene.judge([1, 1])
+
+
+def test_a_topic_that_changes_to_the_old_format_loses_one_batch_marker_at_most() -> None:
+    """The first batch shows it, though the partition was probed a moment ago."""
+    scene = OwnScene(keeps=RAISED_2_8)
+    for _ in range(2):
+        scene.send(seconds=1.0)
+    scene.log.keeps_old_format = True
+    assert [codes(scene.send(seconds=1.0)) for _ in range(3)] == [[0]] * 3
+    first, *others = [stored.message for stored in scene.log.messages[2:]]
+    assert first.magic == 1
+    assert all(parse_batch_marker(one.key) is not None for one in others)
+    assert len(others) == 2
 
 
 def test_what_is_unverified_is_rebuilt_of_all_batches_that_the_producer_has_in_the_log() -> None:
