@@ -26,6 +26,7 @@ from ...state.store import NO_VERSION, StoreAway
 from .. import limits
 from ..events import GroupPrepared, InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
+from ..flow.form import Form
 from ..flow.outcome import NotSent
 from ..partition_log.log_offsets import Later, Position
 from . import answers
@@ -388,7 +389,8 @@ class Sequencer:
         if leader is None or broker is None:
             stream.dismiss(first, answers.no_leader(), "no_leader")
             return None
-        epoch, left = first.identity.producer_epoch, stream.held.unrecoverable
+        epoch = first.identity.producer_epoch
+        left = stream.held.unrecoverable if broker.form is Form.OWN_IDS else None
         if left is not None and left.producer_epoch == epoch:
             stream.marked_epoch = epoch  # R9: a broker that has other records under these numbers calls that a success
         elif stream.marked_epoch != epoch:

@@ -33,7 +33,7 @@ FORMS = (
         Patch(
             "proxy.producer.sequencer",
             "Sequencer._prepare",
-            "stream.marked_epoch != first.identity.producer_epoch",
+            "stream.marked_epoch != epoch",
             "False",
         ),
     ),
@@ -52,7 +52,7 @@ FORMS = (
         "own_ids_content_not_compared",
         "R9: a broker compares no content, so the proxy does",
         _OWN_IDS + "::test_other_records_under_the_due_sequence_are_not_taken_for_the_batch[1]",
-        Patch("proxy.producer.recovery", "Recovery._compared", "found in (NO_DIGEST, digest)", "True"),
+        Patch("proxy.producer.recovery", "Recovery._compared", "found in (NO_DIGEST, self._group[0].digest)", "True"),
     ),
     mutant(
         "own_ids_in_the_place_of_an_unrecoverable_batch",

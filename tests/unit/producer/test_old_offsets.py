@@ -12,7 +12,6 @@ from testkit.stage.sequencer import PRODUCER_ID, Client, Stage, batch_of
 from testkit.virtual.batches import MAGIC
 
 
-
 @pytest.mark.parametrize("is_stamped", [False, True], ids=["CreateTime", "LogAppendTime"])
 def test_an_old_offset_has_a_log_append_time_only_where_the_broker_sets_timestamps(is_stamped: bool) -> None:
     stage, client = Stage(), Client()
@@ -22,8 +21,8 @@ def test_an_old_offset_has_a_log_append_time_only_where_the_broker_sets_timestam
     stage.run(12)
     assert first.code == 0
     record, attributes = Record(0, 1_700_000_000_000, None, b"value 1", ()), LOG_APPEND_TIME_FLAG * is_stamped
-    whose = {"producer_id": PRODUCER_ID, "producer_epoch": 0, "base_sequence": 1}
-    stage.log.append(encode_batch([record], **whose, attributes=attributes), stage.now, stores=MAGIC)
+    own = encode_batch([record], producer_id=PRODUCER_ID, producer_epoch=0, base_sequence=1, attributes=attributes)
+    stage.log.append(own, stage.now, stores=MAGIC)
     stage.log.append(bytes(batch_of([b"another's"], 0, producer_id=7)), stage.now, stores=MAGIC)
     stage.log.advance(stage.log.end_offset)
     stage.run(12)
