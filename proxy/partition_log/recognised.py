@@ -79,7 +79,9 @@ class Recogniser:
         """Return the piece that a batch of format v2 is; None: it is none of these."""
         self.work += 1
         marker, count, header = logged.marker, logged.record_count, logged.header
-        if header.producer_id == self.producer_id:  # its broker gave the idempotence
+        if header.producer_id == self.producer_id:
+            if header.base_sequence < 0:
+                return None  # the end of a transaction
             self._moves(header.producer_epoch, header.base_sequence, count)
             return Stored(header.producer_epoch, header.base_sequence, count, logged.first)
         if marker is None:
