@@ -89,10 +89,8 @@ class BatchesCall(ProduceCall):
         return produce_topic_ids.encode_response(found)
 
     def _refusal_without_id(self, producer_epoch: int) -> Answer | None:
-        if not may_be_marker(producer_epoch):
-            return None
-        what = f"a batch without a producer id has producer epoch {producer_epoch}: only idemproxy may store that"
-        return answers.invalid(what, self.prefix.version)
+        is_marker = may_be_marker(producer_epoch)
+        return answers.marker_without_id(producer_epoch, self.prefix.version) if is_marker else None
 
 
 class EngineSession(NativeSession):

@@ -305,6 +305,12 @@ def invalid(reason: str, version: int) -> Answer:
     return Answer(int(code), message=reason)
 
 
+def marker_without_id(producer_epoch: int, version: int = 0) -> Answer:
+    """A batch without a producer id that could be taken for one with a batch marker. ``version``: as of ``invalid``."""
+    what = f"a batch without a producer id has producer epoch {producer_epoch}: only idemproxy may store that"
+    return invalid(what, version)
+
+
 def invalid_acks(acks: int) -> Answer:
     """acks=0 with a producer id is refused: a client that gets no answer cannot retry (rule R16)."""
     return Answer(
