@@ -339,6 +339,16 @@ def transactional() -> Answer:
     )
 
 
+def transactional_natively() -> Answer:
+    """The same where the brokers serve them on other topics: the transaction can be aborted, and its producer
+    resumes."""
+    return Answer(
+        int(ErrorCode.INVALID_TOPIC_EXCEPTION),
+        message="no transactions on topics of topics.engine or topics.conditional: the request names one, and nothing "
+        "of it is appended",
+    )
+
+
 def is_retriable(error_code: int) -> bool:
     """Will the client send the batch again as it is?"""
     return error_code != 0 and ErrorCode(error_code).retriable
