@@ -15,6 +15,7 @@ from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
 INVALID_RECORD = 87
+PLACE = TOPIC, 0
 
 
 class Scene:
@@ -192,3 +193,21 @@ def test_what_retention_took_is_not_appended_again_where_the_log_may_have_more_o
     assert batches[0].answers[-1].error_code == INVALID_RECORD
     assert appends_of(scene, batches[0]) == 1
     assert scene.world.errors() == []
+
+
+def test_a_retry_of_what_a_broker_has_converted_up_is_found_by_its_content() -> None:
+    """A topic of format v1 is raised to v2: wrappers that came until that was seen are batches without a marker."""
+    scene = Scene(keeps=RAISED_2_8)
+    scene.log.keeps_old_format = True
+    for _ in range(3):
+        assert scene.send().acknowledged is not None
+    scene.log.keeps_old_format = False
+    batch = scene.send()
+    assert batch.acknowledged is not None
+    stored = scene.log.messages[-1].message
+    assert (stored.magic, stored.producer_id, stored.marked_as) == (MAGIC, -1, None)
+    scene.restart(1, RAISED_2_8)
+    scene.world.double.produce(scene.world.proxies[0].address, PLACE, batch.answers[0].identity, batch.values)
+    scene.run(30.0)
+    (answer,) = scene.world.double.answers
+    assert answer[2:] == (0, batch.acknowledged[1])
