@@ -325,14 +325,16 @@ def _fields(piece: Stored) -> tuple[int, int, int]:
 def has_content(message: Logged, offset: int, content: bytes) -> Steps[bool]:
     """Has the record at this offset of a message without a batch marker this digest? False for a message with a batch
     marker, or a producer id: its producer is known without looking into it. Raises WireError."""
+    is_named = not message.is_plain if isinstance(message, LoggedBatch) else marked_of(message) is not None
+    return not is_named and (yield from holds_content(message, offset, content))
+
+
+def holds_content(message: Logged, offset: int, content: bytes) -> Steps[bool]:
+    """The same, whether or not the message has a batch marker. Raises WireError."""
     if isinstance(message, LoggedBatch):
-        if not message.is_plain:
-            return False
         contents = yield from digesting_logged(message, limits.DECOMPRESSED_BYTES_MAX)
         at = bisect_left(contents, (offset, b""))
         return contents[at : at + 1] == [(offset, content)]
-    if marked_of(message) is not None:
-        return False
     if not message.is_wrapper:
         return message.offset == offset and (yield from digesting_content(message.key, message.value)) == content
     inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
