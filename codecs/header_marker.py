@@ -18,6 +18,7 @@ from crc32c import crc32c
 from .batch_marker import Identity
 from .kernel import KERNEL
 from .record_batch import ATTRIBUTES_AT, CRC_AT, PRODUCER, PRODUCER_AT, BatchHeader
+from .steps import STEP_BYTES, Steps
 
 HEADER_MARKER_BYTES: Final = 6
 NO_PRODUCER_ID: Final = -1
@@ -53,13 +54,18 @@ def read_header_marker(header: BatchHeader) -> int | None:
     return int.from_bytes(_FIELDS.pack(header.producer_epoch, header.base_sequence), "big")
 
 
-def marked_batch(batch: memoryview, identity: Identity) -> bytearray:
+def marking_batch(batch: memoryview, identity: Identity) -> Steps[bytearray]:
     """Return a client's batch, whose CRC was verified, with the marker in the place of its producer, and signed
     again. Its records stay as they are."""
-    marked = bytearray(batch)
+    # Grown step by step: to make room for 100 MiB takes as long as to fill it.
+    marked = bytearray(batch[:STEP_BYTES])
     fields = _FIELDS.unpack(header_marker_of(identity).to_bytes(HEADER_MARKER_BYTES, "big"))
     PRODUCER.pack_into(marked, PRODUCER_AT, NO_PRODUCER_ID, *fields)
-    view = memoryview(marked)
-    crc = KERNEL.crc32c(view, ATTRIBUTES_AT) if KERNEL else crc32c(view[ATTRIBUTES_AT:])
+    crc = KERNEL.crc32c(marked, ATTRIBUTES_AT) if KERNEL else crc32c(memoryview(marked)[ATTRIBUTES_AT:])
+    for start in range(STEP_BYTES, len(batch), STEP_BYTES):
+        yield
+        part = batch[start : start + STEP_BYTES]
+        marked += part
+        crc = crc32c(part, crc)
     _UINT32.pack_into(marked, CRC_AT, crc)
     return marked
