@@ -62,7 +62,7 @@ def marking_batch(batch: memoryview, identity: Identity) -> Steps[bytearray]:
     fields = _FIELDS.unpack(header_marker_of(identity).to_bytes(HEADER_MARKER_BYTES, "big"))
     PRODUCER.pack_into(marked, PRODUCER_AT, NO_PRODUCER_ID, *fields)
     crc = KERNEL.crc32c(marked, ATTRIBUTES_AT) if KERNEL else crc32c(memoryview(marked)[ATTRIBUTES_AT:])
-    for start in range(STEP_BYTES, len(batch), STEP_BYTES):
+    for start in range(STEP_BYTES, batch.nbytes, STEP_BYTES):
         yield
         part = batch[start : start + STEP_BYTES]
         marked += part
