@@ -127,7 +127,8 @@ class Recovery:
 
         there = await look_at(self._stream.topic, self._stream.partition, outcome.base_offset, fits)
         if there is True:
-            return Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
+            seen = Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
+            return await self._compared(piece, seen) if self._form is Form.OWN_IDS else seen
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
         return InDoubt(f"the broker answered {name_of(outcome.error_code)} with an offset: {reason}", self._leader)
 
@@ -138,7 +139,9 @@ class Recovery:
         digest, found = self._group[0].digest, await digest_at(self._stream, stored)
         if found in (NO_DIGEST, digest):
             return outcome
-        reason = found.reason if isinstance(found, Later) else "other records are where it answered"
+        if isinstance(found, Later) and not isinstance(found, Unreadable):  # it proves nothing: the log is asked again
+            return InDoubt(found.reason, self._leader)
+        reason = found.reason if isinstance(found, Unreadable) else "other records are where it answered"
         return InDoubt(reason, self._leader, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
     async def _appended(self, piece: Wrapper, outcome: Appended) -> None:
@@ -353,8 +356,10 @@ class Recovery:
         return False
 
     def _without_numbers(self) -> bool:
-        """Send it, and the rest of its epoch, without its producer id: its broker does not take that there."""
+        """Send it, and the rest of its epoch, without its producer id: its broker does not take that there. It is read
+        back: a topic that is stored in format v1 loses its batch marker."""
         self._let_go()
+        self._stream.context.batch_marker_probe.probed.discard((self._stream.topic, self._stream.partition))
         self._stream.marked_epoch = self._sent[0].producer_epoch
         self._stream.put_back(self._group)
         return False

@@ -56,12 +56,14 @@ FORMS = (
     ),
     mutant(
         "own_ids_in_the_place_of_an_unrecoverable_batch",
-        "R17: what takes the place of an unrecoverable batch is read back",
-        _OWN_IDS + "::test_what_takes_the_place_of_an_unrecoverable_batch_is_compared_with_what_is_stored",
+        "R9: what takes the place of an unrecoverable batch has no numbers that the broker may know",
+        _OWN_IDS
+        + "::test_what_takes_the_place_of_an_unrecoverable_batch_is_stored_before_it_is_a_success"
+        + "[BrokerFault.NONE-gone]",
         Patch(
             "proxy.producer.sequencer",
             "Sequencer._prepare",
-            "form is Form.OWN_IDS and held.unrecoverable is not None",
+            "left.producer_epoch == epoch",
             "False",
         ),
     ),

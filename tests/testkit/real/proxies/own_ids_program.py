@@ -7,7 +7,7 @@ from idemproxy.proxy.broker.mode import Mode
 from idemproxy.proxy.broker.served import Idempotence
 
 
-def appending_with_ids(_said: str) -> Mode:
+def appending_with_ids(*_said: object) -> Mode:
     """Make the mode in the place of what is configured."""
     return Mode(Idempotence.PROXY, appends_with_ids=True)
 
