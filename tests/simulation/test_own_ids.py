@@ -10,7 +10,7 @@ from simulation.test_forms import INVALID_RECORD, PLACE, RETRIABLE, Scene
 from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.proxy import limits
 from testkit.virtual.batches import MAGIC
-from testkit.virtual.broker_faults import BrokerFault
+from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client_bytes import batch_bytes
 from testkit.virtual.conditional_writer import ConditionalWriter
 from testkit.virtual.producer import Batch
