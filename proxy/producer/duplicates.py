@@ -381,6 +381,12 @@ async def digest_of_pieces(stream: Stream, pieces: Sequence[Stored]) -> bytes | 
 async def digest_at(stream: Stream, piece: Stored) -> bytes | Later:
     """Return the digest of a batch that was found in the log just now; ``NO_DIGEST``: compaction has taken some of its
     records."""
+    logged = await batch_at(stream, piece)
+    return logged if isinstance(logged, Later) else await digest_of_logged(stream, logged)
+
+
+async def batch_at(stream: Stream, piece: Stored) -> LoggedBatch | Later:
+    """Return a batch of format v2 that was found in the log just now."""
     leader = await Leader(stream.topic, stream.partition)
     if leader is None:
         return Later("no leader is known")
@@ -388,13 +394,18 @@ async def digest_at(stream: Stream, piece: Stored) -> bytes | Later:
     logged = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
     if not isinstance(logged, LoggedBatch) or not carries(logged, (piece,), stream.producer_id):
         return Later("what was found in the log cannot be read again")
+    return logged
+
+
+async def digest_of_logged(stream: Stream, logged: LoggedBatch) -> bytes | Later:
+    """Return the digest of its content; ``NO_DIGEST``: compaction has taken some of its records."""
     if logged.header.record_count < logged.record_count:
         return NO_DIGEST
     steps = partial(digesting_whole, logged.records, logged.header, limits.UNPACKED_BYTES_MAX)
     try:
         return await in_steps(steps, stream.topic)
     except WireError as error:
-        return Unreadable(f"the stored batch at offset {piece.base_offset} cannot be read: {error}")
+        return Unreadable(f"the stored batch at offset {logged.first} cannot be read: {error}")
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:

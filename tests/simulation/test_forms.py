@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from idemproxy.codecs.batch_marker import Identity, parse_batch_marker
+from idemproxy.codecs.batch_marker import parse_batch_marker
 from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client import VirtualClient
-from testkit.virtual.producer import Batch
+from testkit.virtual.producer import Batch, Identity
 from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_9, RAISED_4_3, Release
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
