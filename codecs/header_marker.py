@@ -50,12 +50,12 @@ def read_header_marker(header: BatchHeader) -> int | None:
     return int.from_bytes(_FIELDS.pack(header.producer_epoch, header.base_sequence), "big")
 
 
-def marking_batch(batch: memoryview, identity: Identity) -> Steps[bytearray]:
-    """Return a client's batch, whose CRC was verified, with the marker in the place of its producer, and signed
+def marking_batch(batch: memoryview, marker: int) -> Steps[bytearray]:
+    """Return a client's batch, whose CRC was verified, with this marker in the place of its producer, and signed
     again. Its records stay as they are."""
     # Grown step by step: to make room for 100 MiB takes as long as to fill it. The CRC of as much takes 20 ms.
     marked = bytearray(batch[:STEP_BYTES])
-    fields = _FIELDS.unpack(header_marker_of(identity).to_bytes(HEADER_MARKER_BYTES, "big"))
+    fields = _FIELDS.unpack(marker.to_bytes(HEADER_MARKER_BYTES, "big"))
     PRODUCER.pack_into(marked, PRODUCER_AT, NO_PRODUCER_ID, *fields)
     for start in range(STEP_BYTES, batch.nbytes, STEP_BYTES):
         yield

@@ -69,8 +69,9 @@ def wrapping(
 
 def marking(identity: Identity, batch: memoryview, header: BatchHeader, content: bytes, count: Count) -> Steps[Wrapper]:
     """Return a client's batch as it is appended where the leader stores format v2."""
-    marked = yield from marking_batch(batch, identity)
-    anchor = anchor_of_header_marker(header_marker_of(identity), identity.record_count)
+    marker = header_marker_of(identity)
+    marked = yield from marking_batch(batch, marker)
+    anchor = anchor_of_header_marker(marker, identity.record_count)
     return marked_wrapper(identity, marked, anchor, content, header, count)
 
 

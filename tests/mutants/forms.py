@@ -56,6 +56,12 @@ FORMS = (
         Patch("proxy.producer.recovery", "Recovery._compared", "found in (NO_DIGEST, digest)", "True"),
     ),
     mutant(
+        "taken_over_by_the_numbers_alone",
+        "R9: what a takeover finds under an intent's numbers may be another batch",
+        _OWN_IDS + "::test_another_batch_with_the_same_numbers_is_not_committed_by_a_takeover",
+        Patch("proxy.producer.takeover", "Takeover._compared", "is_own is True", "True"),
+    ),
+    mutant(
         "own_ids_in_the_place_of_an_unrecoverable_batch",
         "R9: what takes the place of an unrecoverable batch has no numbers that the broker may know",
         _OWN_IDS

@@ -53,7 +53,7 @@ def test_a_large_batch_is_marked_in_steps(way: str) -> None:
     value = bytes(range(256)) * (STEP_BYTES // 64)  # four steps, and one of what is left
     sent = memoryview(encode_batch([Record(0, 5, None, value)], producer_id=7, producer_epoch=3, base_sequence=5))
     with with_kernel(current() if way == "kernel" else None):
-        assert len(list(marking_batch(sent, IDENTITY))) == 4
+        assert len(list(marking_batch(sent, header_marker_of(IDENTITY)))) == 4
         marked = memoryview(marked_batch(sent, IDENTITY))
     header = parse_single_batch(marked)
     verify_crc(marked, header)
