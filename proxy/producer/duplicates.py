@@ -342,9 +342,19 @@ async def continued(stream: Stream, name: object, begin: Callable[[], LogSearch]
 async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored]) -> bool | Later:
     """Do these pieces, which batch markers name in the log that was searched just now, hold the batch's records from
     its first one on, and no others?"""
-    count, known = sum(piece.record_count for piece in pieces), NO_DIGEST
+    count = sum(piece.record_count for piece in pieces)
     if not count or count > batch.record_count:
         return not count
+    found = await digest_of_pieces(stream, pieces)
+    if isinstance(found, Later):
+        return found
+    return found == NO_DIGEST or found == await digest_of(batch, count)
+
+
+async def digest_of_pieces(stream: Stream, pieces: Sequence[Stored]) -> bytes | Later:
+    """Return the digest of all records of these pieces, which batch markers name in the log that was searched just now;
+    ``NO_DIGEST``: compaction has taken some of them."""
+    known = NO_DIGEST
     for piece in pieces:
         leader = await Leader(stream.topic, stream.partition)
         if leader is None:
@@ -354,7 +364,7 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
         if isinstance(message, LoggedBatch):
             found = await digest_at(stream, piece)
             if isinstance(found, Later) or found == NO_DIGEST:
-                return found if isinstance(found, Later) else True
+                return found
             known = found
             continue
         marked = None if message is None else marked_of(message)
@@ -362,10 +372,10 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
             return Later("what was found in the log cannot be read again")
         where = limits.DECOMPRESSED_BYTES_MAX, piece.base_offset - marked.first, piece.record_count
         try:
-            known = await in_steps(partial(digesting_stored, marked.message, *where, known), batch.sender)
+            known = await in_steps(partial(digesting_stored, marked.message, *where, known), stream.topic)
         except WireError as error:
             return Unreadable(f"the stored message at offset {piece.base_offset} cannot be read: {error}")
-    return known == await digest_of(batch, count)
+    return known
 
 
 async def digest_at(stream: Stream, piece: Stored) -> bytes | Later:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from simulation.test_forms import Scene
+from simulation.test_forms import INVALID_RECORD, PLACE, RETRIABLE, Scene
 
 from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.proxy import limits
@@ -15,11 +15,9 @@ from testkit.virtual.client_bytes import batch_bytes
 from testkit.virtual.conditional_writer import ConditionalWriter
 from testkit.virtual.producer import Batch
 from testkit.virtual.releases import RAISED_2_8, RAISED_3_9, RAISED_4_3, Release
-from testkit.virtual.world import TOPIC, World, WorldSettings
+from testkit.virtual.world import World, WorldSettings
 
-OUT_OF_ORDER, FENCED, INVALID_RECORD = 45, 47, 87
-RETRIABLE = (6, 7, 19)
-PLACE = TOPIC, 0
+OUT_OF_ORDER, FENCED = 45, 47
 
 
 class OwnScene(Scene):
@@ -35,15 +33,6 @@ class OwnScene(Scene):
 
     def expected(self, *sequences: int, epoch: int = 0) -> list[tuple[int, int, int, int]]:
         return [(self.client.producer.producer_id, epoch, sequence, 1) for sequence in sequences]
-
-    def fail_next(self, fault: BrokerFault) -> None:
-        cluster = self.world.cluster
-
-        def once(_seen: ProduceSeen) -> BrokerFault:
-            cluster.choose_fault = lambda _seen: BrokerFault.NONE
-            return fault
-
-        cluster.choose_fault = once
 
     def lose(self, *, is_seen_again: bool) -> Batch:
         """A batch is appended, its answer is lost, and the log does not tell while it is looked for."""
@@ -278,3 +267,10 @@ def test_a_copy_that_was_appended_late_is_found_by_the_audit() -> None:
     scene.run(sum(limits.DUPLICATE_AUDITS_SECONDS) + 60)
     found = [event.offsets for _, _, event in scene.world.proxies[0].events if type(event).__name__ == "DuplicateFound"]
     assert found == [(0, 1)]
+
+
+def test_another_batch_with_the_same_numbers_is_not_committed_by_a_takeover() -> None:
+    scene = OwnScene(proxies=2)
+    identity = scene.leave_unrecoverable()
+    found = scene.take_another_batch_over(identity, BrokerFault.LATE_ANSWER)
+    assert set(found) <= {*RETRIABLE, INVALID_RECORD}
