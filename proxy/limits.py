@@ -289,6 +289,8 @@ urgent."""
 PROBE_KEPT_SECONDS: Final = 30 * 24 * 3600
 """How long what a probe has found out is kept for all proxies of a cluster name. A service may change what it does with
 batches and not the versions that it lists: a start after that probes it again."""
+PROBE_TRIES_MAX: Final = 3
+"""Probes in a row where responses are missing, by which a broker that restarts is taken for one that fails."""
 PROBE_REASONS_MAX: Final = 20
 PROBE_REASON_LENGTH_MAX: Final = 300
 PROBED_RANGES_MAX: Final = 32

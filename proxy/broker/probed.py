@@ -25,8 +25,8 @@ _NOT_BY_LOG = Refusal(
     Kind.UNSERVED, "only its own producer ids give idempotence, as a probe has seen, and the proxy is to give it"
 )
 _UNPROBED = (
-    "it does not show that it is Kafka, and `idemproxy probe` cannot find out what it does with batches: {}. Or say who "
-    "gives idempotence (upstream.idempotence): native, if it is known to refuse what comes twice, else proxy"
+    "it does not show that it is Kafka, and a probe cannot find out what it does with batches: {}. Or set "
+    "upstream.idempotence after you have run `idemproxy probe`: native (v2, own ids) or proxy (any other verdict)"
 )
 
 
@@ -46,8 +46,8 @@ def fingerprint_of(ranges: BrokerRanges) -> str:
 @value(frozen=True, slots=True)
 class Probed:
     """What a probe has found out. ``forms``: those of which nothing is missing; none: the brokers cannot be served,
-    ``because`` of these rows. ``fingerprints``: of the brokers that it is about. ``unprobed``: why there was no verdict,
-    empty: there was one."""
+    ``because`` of these rows. ``fingerprints``: of the brokers that it is about. ``unprobed``: why there was no
+    verdict, empty: there was one."""
 
     forms: tuple[Form, ...]
     because: tuple[str, ...]

@@ -363,8 +363,9 @@ class Topology:
         """The brokers that have to be probed."""
         return [broker for broker in self._brokers.values() if broker.awaits_probe]
 
-    def probed(self, probed: Probed) -> None:
-        """This is known of brokers that do not show that they are Kafka: those that wait for it are judged."""
+    def probed(self, probed: Probed | None) -> None:
+        """This is known of brokers that do not show that they are Kafka: those that wait for it are judged. None:
+        nothing is known any more, and those that connect next wait."""
         self._mode.probed = probed
         for broker in self.brokers:
             broker.judge_by_probe()

@@ -1,1 +1,1 @@
-"""A probe of a cluster: its topic, its batches and its connections, for ``idemproxy probe`` and for ``idemproxy run``."""
+"""A probe of a cluster with its topic, batches and connections: for ``idemproxy probe``, and for ``idemproxy run``."""

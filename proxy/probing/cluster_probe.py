@@ -29,6 +29,11 @@ _RANDOM_BYTES: Final = 6
 Result = TypeVar("Result")
 
 
+def may_pass(problem: ClientError | CannotProbe) -> bool:
+    """May a probe that has ended with this go well at the next try? The servers were away."""
+    return isinstance(problem, ConnectionFailed) and not isinstance(problem, AuthenticationFailed)
+
+
 class ClusterProbe:
     """One probe. ``used_topic``: that batches were sent to. ``topic_left``: why a topic of our own is still there, a
     clause."""
