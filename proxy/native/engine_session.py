@@ -339,6 +339,7 @@ class EngineSession(NativeSession):
 
     def _announced(self, listed: BrokerRanges) -> BrokerRanges:
         told = {**super()._announced(listed), _DESCRIBE_PRODUCERS: OWN_RANGES[_DESCRIBE_PRODUCERS]}
+        told.setdefault(_INIT_PRODUCER_ID, OWN_RANGES[_INIT_PRODUCER_ID])  # a service may have none
         return {**told, CONDITIONAL_PUBLISH: (0, 0)} if self._host.conditional_topics.are_any else told
 
     def _take(self, whole: Frame) -> bool:

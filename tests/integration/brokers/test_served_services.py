@@ -22,7 +22,6 @@ from testkit.real.brokers.kraft_cluster import KraftCluster
 from testkit.real.brokers.service_relay import (
     ChecksIds,
     CreatesNoTopics,
-    FewVersions,
     IgnoresIds,
     ListsNoIds,
     Rebuilds,
@@ -31,7 +30,6 @@ from testkit.real.brokers.service_relay import (
     ServiceRelay,
 )
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
-from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.store.two_proxies_redis import ExternalRedis
 
 RECORDS, PARTITIONS = 1_000, 2
@@ -155,7 +153,7 @@ def test_where_no_topic_can_be_created_the_setting_is_named_and_decides(kafka: K
         relay.requests.clear()
         for idempotence, said in (("native", NATIVE), ("proxy", "message format v2")):
             with proxy_of(tmp_path / idempotence, relay.address, idempotence=idempotence) as proxy:
-                wait_until(lambda log=proxy: REMARK in log.log, "it has a remark")
+                proxy.wait_for_log(REMARK)
                 assert said in proxy.log
                 assert PROBES not in proxy.log
         assert relay.requests[ApiKey.PRODUCE] == 0
@@ -172,15 +170,17 @@ def assert_refused(proxy: ConfiguredProxy, *words: str) -> None:
 
 
 def test_one_probe_is_enough_until_brokers_list_other_versions(kafka: KraftCluster, tmp_path: Path) -> None:
-    with ExternalRedis(tmp_path / "redis") as redis, ServiceRelay(kafka.address(0), IgnoresIds()) as relay:
-        shared = {"redis": {"url": redis.url}}
+    with ExternalRedis() as redis, ServiceRelay(kafka.address(0), IgnoresIds()) as relay:
+        shared: dict[str, Any] = {"redis": {"url": "redis://{}:{}/0".format(*redis.address)}}
         for number, probes in enumerate((1, 0)):
             with proxy_of(tmp_path / f"proxy-{number}", relay.address, **shared) as proxy:
                 assert proxy.log.count(PROBES) == probes, proxy.log
         assert 0 < redis.call("TTL", KEY) <= limits.PROBE_KEPT_SECONDS
         kept = redis.call("GET", KEY)
-        with ServiceRelay(kafka.address(0), FewVersions()) as another:
-            with proxy_of(tmp_path / "another", another.address, **shared) as proxy:
-                assert proxy.log.count(PROBES) == 1
-                assert "the brokers were probed: v2, own ids" in proxy.log
+        with (
+            ServiceRelay(kafka.address(0), ListsNoIds()) as another,
+            proxy_of(tmp_path / "another", another.address, **shared) as proxy,
+        ):
+            assert proxy.log.count(PROBES) == 1
+            assert "the brokers were probed: v2, marked" in proxy.log
         assert redis.call("GET", KEY) != kept
