@@ -168,7 +168,7 @@ def test_a_service_is_probed(found: Detected) -> None:
     assert needs_probe(found)
 
 
-@pytest.mark.parametrize("found", [V0_10, V0_11, V3, V4, *(Detected(one, KNOWN[one]) for one in KNOWN)])
+@pytest.mark.parametrize("found", [V0_10, V0_11, V3, V4, *(Detected(one, KNOWN[one]) for one in ("0.10.0", "0.10.1"))])
 def test_kafka_is_not_probed(found: Detected) -> None:
     assert not needs_probe(found)
 
