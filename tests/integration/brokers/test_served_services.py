@@ -3,6 +3,9 @@ proxies, and what it saw decides who gives idempotence, or why the start is refu
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +18,7 @@ from confluent_kafka import Producer
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
 from idemproxy.demo.ports import HOST
 from idemproxy.proxy import limits
+from idemproxy.proxy.probing.cluster_probe import TOPIC_PREFIX
 from idemproxy.proxy.versions import ApiKey
 from idemproxy.state.store import verdict_key
 from testkit.real.brokers.kafka_cluster import fresh_topic, librdkafka_settings, stored_texts
@@ -22,6 +26,7 @@ from testkit.real.brokers.kraft_cluster import KraftCluster
 from testkit.real.brokers.service_relay import (
     ChecksIds,
     CreatesNoTopics,
+    Fails,
     IgnoresIds,
     ListsNoIds,
     Rebuilds,
@@ -29,7 +34,9 @@ from testkit.real.brokers.service_relay import (
     Service,
     ServiceRelay,
 )
+from testkit.real.clients.raw_client import RawClient
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
+from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.store.two_proxies_redis import ExternalRedis
 
 RECORDS, PARTITIONS = 1_000, 2
@@ -157,6 +164,36 @@ def test_where_no_topic_can_be_created_the_setting_is_named_and_decides(kafka: K
                 assert said in proxy.log
                 assert PROBES not in proxy.log
         assert relay.requests[ApiKey.PRODUCE] == 0
+
+
+def test_a_proxy_that_is_stopped_while_it_probes_deletes_its_topic(kafka: KraftCluster, tmp_path: Path) -> None:
+    with ServiceRelay(kafka.address(0), Fails(ApiKey.PRODUCE, "hangs")) as relay:
+        proxy = proxy_of(tmp_path, relay.address)
+        proxy.launch()
+        try:
+            wait_until(lambda: relay.requests[ApiKey.PRODUCE] > 0, "it probes")
+            assert topics_of_probes(kafka)
+            assert proxy.stop() == 0
+        finally:
+            proxy.__exit__()
+        wait_until(lambda: not topics_of_probes(kafka), "its topic is deleted")
+
+
+def topics_of_probes(kafka: KraftCluster) -> list[str]:
+    with RawClient(kafka.address(0)) as client:
+        names = [one.name for one in client.ask(ApiKey.METADATA, 1, topics=None).topics]
+    return [name for name in names if name.startswith(TOPIC_PREFIX)]
+
+
+def test_a_check_says_that_a_service_is_going_to_be_probed_and_probes_nothing(
+    kafka: KraftCluster, tmp_path: Path
+) -> None:
+    with ServiceRelay(kafka.address(0), IgnoresIds()) as relay:
+        proxy = proxy_of(tmp_path, relay.address)
+        command = [sys.executable, "-m", "idemproxy", "check", str(proxy.file), "--connect"]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False).stdout
+        assert re.search(r"WARNING +broker 0 at .*does not show that it is Kafka: `idemproxy run` probes", said), said
+        assert relay.requests[ApiKey.CREATE_TOPICS] == 0
 
 
 def assert_refused(proxy: ConfiguredProxy, *words: str) -> None:

@@ -165,7 +165,7 @@ class AnswersOutOfOrder(Service):
     swaps = True
 
 
-class Fails(Service):
+class Fails(ChecksIds):
     """Does with responses of one API what ``how`` says: "hangs", "closes", "garbage"."""
 
     def __init__(self, api_key: int, how: str) -> None:
