@@ -11,14 +11,15 @@ from typing import Final, NamedTuple
 from .batch_marker import DIGEST_BYTES
 from .batch_marker import anchor_of as anchor_of_message
 from .errors import Malformed
-from .header_marker import read_header_marker
+from .header_marker import NO_PRODUCER_ID, read_header_marker
 from .message_set import ShallowMessage, end_of_message, read_message
 from .primitives import Buffer
 from .record_batch import BATCH_OVERHEAD_BYTES, HEADER, MAGIC, MAGIC_AT, BatchHeader
 
 _ANCHOR: Final = blake2b(digest_size=DIGEST_BYTES, person=b"batch")
 _MARKED: Final = Struct(">qi")
-_UNMARKED: Final = Struct(">qhiiI")
+_OWN: Final = Struct(">qhii")
+_UNMARKED: Final = Struct(">hiiI")
 
 
 class LoggedBatch(NamedTuple):
@@ -72,15 +73,24 @@ def _read_batch(view: memoryview, start: int, end: int) -> LoggedBatch:
 
 
 def anchor_of(logged: Logged) -> bytes:
-    """Return 8 bytes by which what is stored is recognised later: of its batch marker if it has one."""
+    """Return 8 bytes by which what is stored is recognised later: of its batch marker or its producer, if it has one. A
+    broker that sets timestamps or compresses changes the CRC, and keeps these."""
     if isinstance(logged, ShallowMessage):
         return anchor_of_message(logged)
     header = logged.header
     if logged.marker is not None:
         return anchor_of_header_marker(logged.marker, logged.record_count)
+    if header.producer_id != NO_PRODUCER_ID:
+        return anchor_of_own_ids(header)
     made = _ANCHOR.copy()
-    producer = header.producer_id, header.producer_epoch, header.base_sequence
-    made.update(_UNMARKED.pack(*producer, header.last_offset_delta, header.crc))
+    made.update(_UNMARKED.pack(header.producer_epoch, header.base_sequence, header.last_offset_delta, header.crc))
+    return made.digest()
+
+
+def anchor_of_own_ids(header: BatchHeader) -> bytes:
+    """Return the anchor of a batch that has a producer id."""
+    made = _ANCHOR.copy()
+    made.update(_OWN.pack(header.producer_id, header.producer_epoch, header.base_sequence, header.last_offset_delta))
     return made.digest()
 
 

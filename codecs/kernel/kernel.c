@@ -86,7 +86,7 @@ static PyObject *wrong_arguments(void) {
 
 /* ------------------------------------------------------------------------------------------------------- limits */
 enum {
-    REVISION = 9,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    REVISION = 10,              /* of what is below; codecs/kernel/__init__.py takes no other */
     OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
     PART_BYTES_MAX = 1 << 20,   /* that are made of a batch in one call where it takes several */
@@ -97,6 +97,7 @@ enum {
     ATTRIBUTES_AT = 21,
     CODEC_MASK = 7,
     GZIP = 1,
+    LAST_OFFSET_DELTA_AT = 23,
     BASE_TIMESTAMP_AT = 27,
     PRODUCER_ID_AT = 43, /* epoch, base sequence and record count are behind it: what a marker says of a batch */
     RECORD_COUNT_AT = 57,
@@ -993,6 +994,47 @@ static void blake_of(const char *person, const uint8_t *data, size_t bytes, uint
     blake_end(&s, digest);
 }
 
+/* Take the digest of the records of a whole, uncompressed batch of format v2, and of its first record's content. */
+static int digest_records(const Py_buffer *batch, struct digest *s, uint8_t content[DIGEST_BYTES]) {
+    const uint8_t *start = batch->buf, *at = start + BATCH_OVERHEAD_BYTES, *end = start + batch->len;
+    if (batch->len < BATCH_OVERHEAD_BYTES || batch->len > OUTPUT_BYTES_MAX || start[ATTRIBUTES_AT + 1] & CODEC_MASK) return 0;
+    int64_t records = big32(start + RECORD_COUNT_AT);
+    s->crc[0] = s->crc[1] = 0, s->used = 0, s->block[0] = 0;
+    for (int64_t i = 0; i < records; i++) {
+        struct record record;
+        if (!read_fields(&at, end, i, &record)) return 0;
+        if (!i && content) content_digest(record.key, record.key_bytes, record.value, record.value_bytes, content);
+        digest_field(s, record.key, record.key_bytes);
+        digest_field(s, record.value, record.value_bytes);
+    }
+    digest_flush(s);
+    return at == end;
+}
+
+/* digest_batch(batch): its anchor if it has a producer id (logged.py), and the digest of its records */
+static PyObject *digest_batch(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer batch;
+    struct digest s;
+    uint8_t digest[DIGEST_BYTES], anchor[DIGEST_BYTES], named[IDENTITY_BYTES];
+    (void)module;
+    if (count != 1) return wrong_arguments();
+    if (!bytes_of(args[0], &batch)) return NULL;
+    int is_usual = digest_records(&batch, &s, NULL);
+    if (is_usual) {
+        const uint8_t *start = batch.buf;
+        memcpy(named, start + PRODUCER_ID_AT, IDENTITY_BYTES - 4);
+        memcpy(named + IDENTITY_BYTES - 4, start + LAST_OFFSET_DELTA_AT, 4);
+        blake_of("batch", named, sizeof named, anchor);
+        put_digest(digest, s.crc);
+    }
+    PyBuffer_Release(&batch);
+    PyObject *result = is_usual ? PyTuple_New(2) : none();
+    if (!is_usual || !result) return result;
+    PyTuple_SetItem(result, 0, PyBytes_FromStringAndSize((const char *)anchor, DIGEST_BYTES));
+    PyTuple_SetItem(result, 1, PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES));
+    return result;
+}
+
 /* mark_batch(batch): a whole, uncompressed batch of format v2 with the marker of its identity in the place of its producer
    (header_marker.py), its anchor, the digest of its first record's content, and the digest of its records */
 static PyObject *mark_batch(PyObject *module, PyObject *const *args, Py_ssize_t count) {
@@ -1001,21 +1043,10 @@ static PyObject *mark_batch(PyObject *module, PyObject *const *args, Py_ssize_t 
     (void)module;
     if (count != 1) return wrong_arguments();
     if (!bytes_of(args[0], &batch)) return NULL;
-    const uint8_t *start = batch.buf, *at = start + BATCH_OVERHEAD_BYTES, *end = start + batch.len;
-    if (batch.len < BATCH_OVERHEAD_BYTES || batch.len > OUTPUT_BYTES_MAX || start[ATTRIBUTES_AT + 1] & CODEC_MASK) goto none;
-    int64_t records = big32(start + RECORD_COUNT_AT);
+    const uint8_t *start = batch.buf;
     uint8_t content[DIGEST_BYTES] = {0};
     struct digest s;
-    s.crc[0] = s.crc[1] = 0, s.used = 0, s.block[0] = 0;
-    for (int64_t i = 0; i < records; i++) {
-        struct record record;
-        if (!read_fields(&at, end, i, &record)) goto none;
-        if (!i) content_digest(record.key, record.key_bytes, record.value, record.value_bytes, content);
-        digest_field(&s, record.key, record.key_bytes);
-        digest_field(&s, record.value, record.value_bytes);
-    }
-    if (at != end) goto none;
-    digest_flush(&s);
+    if (!digest_records(&batch, &s, content)) goto none;
     uint8_t digest[DIGEST_BYTES], anchor[DIGEST_BYTES], marker[DIGEST_BYTES], named[8 + 4] = {0};
     put_digest(digest, s.crc);
     blake_of("header", start + PRODUCER_ID_AT, IDENTITY_BYTES, marker);
@@ -1056,6 +1087,7 @@ static PyMethodDef METHODS[] = {
     {"digest_messages", (void *)digest_messages, METH_FASTCALL, NULL},
     {"digest_marker", (void *)digest_marker, METH_FASTCALL, NULL},
     {"mark_batch", (void *)mark_batch, METH_FASTCALL, NULL},
+    {"digest_batch", (void *)digest_batch, METH_FASTCALL, NULL},
     {"unsnappy_part", (void *)unsnappy_part, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

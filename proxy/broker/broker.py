@@ -247,7 +247,7 @@ class Broker:
             may_send=may_send,
             report=report,
             produce_connections_max=produce_connections_max,
-            confirm=self._confirm,
+            confirm=self.confirm,
         )
         self._reactor = reactor
         self._admits = admits
@@ -415,7 +415,7 @@ class Broker:
         connection.request(question.api_key, version, question.encode(version), answered)
 
     # ------------------------------------------------------------------ the control connection
-    def _confirm(self, done: Callable[[bool], None]) -> None:
+    def confirm(self, done: Callable[[bool], None]) -> None:
         """Is what is connected to now still the broker that was judged? It is if it answers over the control
         connection: that ends with the broker's process."""
         which = FIRST_PROBE
@@ -527,12 +527,12 @@ class Broker:
         if judgement is None or mode.chosen is None or self._control is None:
             return
         refusal = judgement.refusal(mode.chosen)
-        if self.takes_batches and refusal is None:
-            return
         if refusal is not None:
             self._refuse(refusal)
             return
-        self.form = judgement.form
+        self.form = judgement.form_in(mode.appends_as)
+        if self.takes_batches:
+            return
         self.remark = judgement.remark_in(mode.chosen)
         if self.is_ready:
             self._take_batches()

@@ -28,12 +28,14 @@ _PROXIES_RUN = (
 class Mode:
     """``wanted``: what is configured; None: it is chosen once it is known whether all brokers have producer ids.
     ``by_brokers``: what the listed brokers can be served as now; None: that is not known. ``chosen``: the mode now;
-    None until it is chosen. ``probed``: what is known of brokers that do not show that they are Kafka."""
+    None until it is chosen. ``appends_with_ids``: what the proxy appends has the clients' producer ids in any mode.
+    ``probed``: what is known of brokers that do not show that they are Kafka."""
 
-    __slots__ = ("by_brokers", "chosen", "probed", "wanted")
+    __slots__ = ("appends_with_ids", "by_brokers", "chosen", "probed", "wanted")
 
-    def __init__(self, wanted: Idempotence | None) -> None:
+    def __init__(self, wanted: Idempotence | None, *, appends_with_ids: bool = False) -> None:
         self.wanted = wanted
+        self.appends_with_ids = appends_with_ids
         self.by_brokers: Idempotence | None = None
         self.probed: Probed | None = None
         self.chosen = wanted
@@ -47,6 +49,11 @@ class Mode:
     def is_native(self) -> bool:
         """Do the brokers give it?"""
         return self.chosen is Idempotence.NATIVE
+
+    @property
+    def appends_as(self) -> Idempotence:
+        """The mode by which the form of what the proxy appends is chosen."""
+        return Idempotence.NATIVE if self.is_native or self.appends_with_ids else Idempotence.PROXY
 
     @property
     def may_be_native(self) -> bool:

@@ -71,6 +71,7 @@ class Probed:
             None if in_log is not None else _NOT_BY_LOG,
             None if Form.OWN_IDS in self.forms else in_native,
             in_log or Form.MARKED_V2,
+            takes_ids=Form.OWN_IDS in self.forms,
         )
 
     def pack(self) -> bytes:

@@ -36,6 +36,9 @@ _RIGHT = "allow the principal of idemproxy DescribeConfigs on the cluster"
 _SETTING = "upstream.idempotence"
 _AMONG_BROKERS = (ApiKey.CONTROLLED_SHUTDOWN, ApiKey.WRITE_TXN_MARKERS)
 """What Kafka's brokers send each other, and list for clients too: 0.10 to 3.x the first, 0.11 and later the second."""
+_ANY_SEQUENCE_FROM = 3
+"""The InitProducerId of Kafka 2.5, from which on a producer id that a broker does not know begins with any sequence
+(KIP-360)."""
 _OLD_FETCH_ENDS = 4
 """Kafka 4 has no Fetch below this version, and no other format than v2 (KIP-896, KIP-724)."""
 
@@ -68,18 +71,24 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a broker can be served as. ``in_proxy``: why it is not served where the proxy gives idempotence, None if it
-    is; ``in_native``: the same where the brokers give it. ``form``: how it stores batches. ``remark``: what an operator
+    is; ``in_native``: the same where the brokers give it. ``form``: how it stores batches. ``takes_ids``: what the
+    proxy appends has the clients' producer ids there, where the brokers give idempotence. ``remark``: what an operator
     should know though it is served where the proxy does; ``native_remark``: the same where the brokers do."""
 
     in_proxy: Refusal | None
     in_native: Refusal | None
     form: Form = Form.WRAPPER_V1
+    takes_ids: bool = False
     remark: str = ""
     native_remark: str = ""
 
     def remark_in(self, mode: Idempotence | None) -> str:
         """Return what an operator should know of it in a mode, empty: nothing."""
         return self.native_remark if mode is Idempotence.NATIVE else self.remark
+
+    def form_in(self, mode: Idempotence) -> Form:
+        """Return how the proxy appends batches there in a mode."""
+        return Form.OWN_IDS if mode is Idempotence.NATIVE and self.takes_ids else self.form
 
     def refusal(self, mode: Idempotence) -> Refusal | None:
         """Return why it is not served in a mode, None if it is."""
@@ -118,7 +127,8 @@ def judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
     be."""
     judgement = _judge(found, reported)
     if not found.ranges or shows_kafka(found.ranges):
-        return judgement
+        takes_any = found.ranges.get(ApiKey.INIT_PRODUCER_ID, (0, 0))[1] >= _ANY_SEQUENCE_FROM
+        return replace(judgement, takes_ids=takes_any and judgement.form is Form.MARKED_V2)
     refusal = judgement.in_proxy
     if refusal is not None and refusal.kind is Kind.UNSERVED and found.version == NEWER:
         # Its settings tell nothing. If it does not keep batch markers, the first append shows that.
@@ -135,13 +145,13 @@ def _judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
         return Judgement(None, in_native, Form.MARKED_V2)
     form = UNTOLD if reported is None else by_settings(reported)
     if isinstance(form, Refusal):
-        return Judgement(form, in_native or form)
+        return Judgement(form, in_native or form, Form.MARKED_V2)
     if form is Form.MARKED_V2:
         return Judgement(None, in_native, form)
     assert reported is not None
     said = reported.values.get(_FORMAT)
     why = f"{_HAS_IDS}, but stores message format {said}, in which it has no idempotence; raise {_FORMAT} first"
-    return Judgement(None, Refusal(Kind.UNSERVED, why), remark=remark(reported))
+    return Judgement(None, in_native or Refusal(Kind.UNSERVED, why), remark=remark(reported))
 
 
 def judge_wanted(found: Detected, reported: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:

@@ -11,9 +11,11 @@ from ...codecs.batch_marker import Identity, anchor_of_batch_marker, encode_batc
 from ...codecs.compression import Codec
 from ...codecs.convert import Inner
 from ...codecs.header_marker import header_marker_of, marked_batch
-from ...codecs.logged import anchor_of_header_marker
+from ...codecs.logged import anchor_of_header_marker, anchor_of_own_ids
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
+from ...reactor import Buffer
+from ...state.entry import NO_CONTENT
 from ...values import value
 from ..admission.memory_budget import Count, Held
 from .form import Form
@@ -27,7 +29,7 @@ class Wrapper:
     tells their producer."""
 
     identities: tuple[Identity, ...]
-    message_set: bytes | bytearray
+    message_set: Buffer
     anchor: bytes
     first_content: bytes
     max_timestamp: int
@@ -79,3 +81,11 @@ def marked_wrapper(
     held = Held(count, len(marked))
     what = (identity,), marked, anchor, content, header.max_timestamp, Codec.NONE, False, held
     return Wrapper(*what, form=Form.MARKED_V2)
+
+
+def as_sent(identity: Identity, batch: memoryview, header: BatchHeader, count: Count) -> Wrapper:
+    """Return a client's batch as it is appended with its own producer id. Its bytes are those of its request, which
+    are counted already. Nothing is stored of it without its producer id, so no content is looked for."""
+    held = Held(count, 0)
+    what = (identity,), batch, anchor_of_own_ids(header), NO_CONTENT, header.max_timestamp, Codec.NONE, False, held
+    return Wrapper(*what, form=Form.OWN_IDS)

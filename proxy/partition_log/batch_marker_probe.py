@@ -18,6 +18,9 @@ from .lower_bounds import LowerBounds
 from .offset_checkpoints import Place
 from .topic_facts import TopicFacts
 
+Named = tuple[int, int, int]
+"""Producer id, producer epoch and base sequence of a batch of format v2: they name it, or are its batch marker."""
+
 
 class BatchMarkerProbe:
     """The batch marker probes of one process. ``probed``: partitions of which an append was read back lately, and what
@@ -35,9 +38,9 @@ class BatchMarkerProbe:
         while: the topic's settings and the brokers' message format may change under a running proxy. ``sent_set``: what
         was appended. To be called where the partition is put among ``pending``."""
         sent = next(iterate_logged(sent_set))
-        marker, sent_codec = _marker_of(sent), 0 if isinstance(sent, LoggedBatch) else sent.codec
+        named, sent_codec = _named_in(sent), 0 if isinstance(sent, LoggedBatch) else sent.codec
         del sent, sent_set  # neither it nor what is fetched is kept during the wait
-        has_seen = await self._has_seen(place, sent_codec, last_offset, marker)
+        has_seen = await self._has_seen(place, sent_codec, last_offset, named)
         self.pending.discard(place)
         if has_seen:
             # Not before: under an append reservation a batch without its batch marker could not be found again (R2).
@@ -45,7 +48,7 @@ class BatchMarkerProbe:
             await Wait(limits.BATCH_MARKER_PROBE_SECONDS)
             self.probed.discard(place)
 
-    async def _has_seen(self, place: Place, sent_codec: int, last_offset: int, marker: int | None) -> bool:
+    async def _has_seen(self, place: Place, sent_codec: int, last_offset: int, named: Named | None) -> bool:
         """Look at the append as it is stored. If the batch marker is lost, as the broker has compressed with another
         codec, use that codec for the topic from now on, and check the next append; a batch marker that is lost with the
         same codec is reported. False: the next append has to be checked."""
@@ -57,15 +60,15 @@ class BatchMarkerProbe:
         if stored is None or isinstance(stored, Later):
             return False
         if isinstance(stored, LoggedBatch):
-            if marker is None and place[0] in self._topics.old_format:
+            if named is None and place[0] in self._topics.old_format:
                 self._store_otherwise(place, "format v2", self._topics.old_format.discard)
                 return False
-            if marker is None or stored.marker != marker:
+            if named is None or _named_in(stored) != named:
                 self._note_lost(place, "batches of format v2 without them")
             elif self._topics.note_batch_marker_kept(*place):
                 self._report(OperatorMessage("info", f"topic {place[0]} keeps batch markers again"))
             return True
-        if marker is not None:
+        if named is not None:
             self._store_otherwise(place, "format v1 (message.format.version)", self._topics.old_format.add)
             return False
         if stored.is_wrapper and parse_batch_marker(stored.key) is not None:
@@ -100,5 +103,5 @@ class BatchMarkerProbe:
             self._report(BatchMarkerLost(*place, stored_as))
 
 
-def _marker_of(sent: Logged) -> int | None:
-    return sent.marker if isinstance(sent, LoggedBatch) else None
+def _named_in(logged: Logged) -> Named | None:
+    return logged.header[6:9] if isinstance(logged, LoggedBatch) else None

@@ -255,11 +255,11 @@ class LogChunk:
                 is_it = (piece.producer_epoch, piece.base_sequence) == (name.producer_epoch, name.base_sequence)
                 if is_it and message.offset >= start:
                     found.append((name, piece.base_offset))
-        markers = {header_marker_of(name): name for name in batches}
+        markers, own = {header_marker_of(name): name for name in batches}, {name[:3]: name for name in batches}
         for number, batch in enumerate(self.marked_batches, 1):
-            by_marker = None if batch.marker is None else markers.get(batch.marker)
-            if by_marker is not None and by_marker.record_count == batch.record_count and batch.offset >= start:
-                found.append((by_marker, batch.first))
+            known = own.get(batch.header[6:9]) if batch.marker is None else markers.get(batch.marker)
+            if known is not None and known.record_count == batch.record_count and batch.offset >= start:
+                found.append((known, batch.first))
             if not number % limits.CHUNK_STEP_RECORDS:
                 yield
         return found

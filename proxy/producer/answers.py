@@ -191,6 +191,24 @@ def refused(error_code: int) -> Answer:
     return Answer(error_code, message=f"the broker refuses this batch{': ' if meaning else ''}{meaning}")
 
 
+def newer_epoch_at_broker() -> Answer:
+    """The broker has a newer epoch of the producer than all that came through a proxy. The log does not have the
+    batch."""
+    return Answer(
+        int(ErrorCode.INVALID_PRODUCER_EPOCH),
+        message="the broker has a newer epoch of this producer, which did not come through a proxy",
+    )
+
+
+def others_at_broker() -> Answer:
+    """The broker has other records under the numbers that are due: they did not come through a proxy."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message="the log has other records with these sequences, which did not come through a proxy: let nobody "
+        "produce to this topic past the proxies",
+    )
+
+
 def partly_stored(records: int, error_code: int) -> Answer:
     """The log has the first ``records`` of the batch, and the broker refuses the others for good. With the broker's own
     code (10) the client would split the batch and send those first records again."""

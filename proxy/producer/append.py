@@ -14,6 +14,7 @@ from collections import deque
 from typing import Protocol
 
 from ...codecs.batch_marker import Identity
+from ...reactor import Buffer
 from ...state.conditional import shift_of
 from ...state.entry import NO_ANCHOR, Entry, unpack
 from ...state.packed import PackedEntry, as_named
@@ -32,7 +33,7 @@ from .grouping import planned
 from .outside import AppendTarget, Flushed
 from .stream import CARRIED, Stream
 
-Wrapped = tuple[bytes | bytearray, bytes, bytes, int]
+Wrapped = tuple[Buffer, bytes, bytes, int]
 """What is sent: the wrapper, its anchor, which identifies it in the log, the digest of its first record, and the newest
 timestamp of its records. As ``convert.wrap_plain`` makes it."""
 
@@ -41,7 +42,7 @@ timestamp of its records. As ``convert.wrap_plain`` makes it."""
 class ByFlow:
     """What is particular about a group that a flow has prepared. ``is_reserved``: its intent is stored. ``is_clean``:
     no try of it may have been appended before. ``is_whole``: it has all records of all its batches, and a batch marker
-    that names them."""
+    that names them and nothing else that the broker may have."""
 
     is_reserved: bool
     is_clean: bool
@@ -84,11 +85,13 @@ def prepared(
     *,
     is_reserved: bool = False,
     is_clean: bool = True,
+    may_be_another: bool = False,
 ) -> Prepared:
-    """Return a group that a flow has prepared. ``pieces``: the wrappers that are left of it; the first one is sent."""
+    """Return a group that a flow has prepared. ``pieces``: the wrappers that are left of it; the first one is sent.
+    ``may_be_another``: the broker may have other records under the same numbers."""
     piece = pieces[0]
     is_all = sum(one.record_count for one in piece.identities) == sum(batch.record_count for batch in group)
-    is_whole = is_all and piece.is_marked and not group[0].stored_records
+    is_whole = is_all and piece.is_marked and not group[0].stored_records and not may_be_another
     wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
     broker, by_flow = stream.context.outside.leaders.broker(leader), ByFlow(is_reserved, is_clean, is_whole)
     return Prepared(entry, group, leader, broker, piece.form, bound, wrapped, pieces, None, lease_epoch, owner, by_flow)
@@ -170,7 +173,7 @@ class GroupAppend:
         self._reservation: AppendReservation | None = None
         """The append reservation under which the group leaves, or which it takes."""
         self._began = 0.0
-        self.message_set: bytes | bytearray = b""
+        self.message_set: Buffer = b""
         self.form = Form.WRAPPER_V1
 
     @property
@@ -319,6 +322,7 @@ class GroupAppend:
                 or plan.lease_epoch != stream.instance.lease_epoch
                 or (by_flow is not None and not by_flow.is_whole)
                 or (stream.is_conditional and shift_of(plan.group[0].identity.base_sequence, base_offset))  # R23
+                or (base_offset < plan.bound.offset and self.form is Form.OWN_IDS)  # R9: it had them before
             ):
                 self.done(classify(error_code, base_offset, log_append_time_ms, produce_connection, broker_id))
                 return
@@ -397,7 +401,7 @@ class GroupAppend:
         by_flow = plan.by_flow
         if by_flow is not None and outcome is not None:
             stream.step("append", plan.group, self._began, type(outcome).__name__)
-        pieces = plan.pieces or planned(stream.target, self.identities, *plan.wrapped)
+        pieces = plan.pieces or planned(stream.target, self.identities, plan.form, *plan.wrapped)
         is_clean = by_flow is None or by_flow.is_clean
         if self._request_bytes:
             plan.group[0].held = Held(self._context.memory.hold_bytes, self._request_bytes)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import partial
 
-from ...codecs.error_codes import name_of
+from ...codecs.error_codes import ErrorCode, name_of
 from ...codecs.logged import Logged, anchor_of
 from ...state.commit import Stored, committed, released, renewed, unrecoverable
 from ...state.conditional import shift_of, unsure
@@ -23,6 +23,7 @@ from ..flow.effects import Leader, Wait, in_steps
 from ..flow.form import Form
 from ..flow.outcome import (
     CONTENT_ERRORS,
+    NUMBER_ERRORS,
     ROUTING_ERRORS,
     SIZE_ERRORS,
     Appended,
@@ -116,7 +117,7 @@ class Recovery:
             self._is_nameless = True
             self._observers.report(NoRoomForBatchMarker(*self._stream.key[1:], len(piece.message_set)))
         if outcome.error_code == 0:
-            return outcome
+            return await self._compared(piece, outcome) if self._form is Form.OWN_IDS else outcome
         self._is_clean = False
         self._bounds.drop(self._stream.topic, self._stream.partition)
         wanted, anchor = located(piece, outcome.base_offset), piece.anchor
@@ -129,6 +130,16 @@ class Recovery:
             return Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
         return InDoubt(f"the broker answered {name_of(outcome.error_code)} with an offset: {reason}", self._leader)
+
+    async def _compared(self, piece: Wrapper, outcome: Appended) -> Outcome:
+        """Rule R9: a broker compares no content. It answers with an old offset where it has the numbers already."""
+        self._is_clean = False
+        (stored,) = located(piece, outcome.base_offset)
+        digest, found = self._group[0].digest, await digest_at(self._stream, stored)
+        if found in (NO_DIGEST, digest):
+            return outcome
+        reason = found.reason if isinstance(found, Later) else "other records are where it answered"
+        return InDoubt(reason, self._leader, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
     async def _appended(self, piece: Wrapper, outcome: Appended) -> None:
         # The broker stores this topic in its own way, so the anchor of what was sent would never fit: none is better.
@@ -226,6 +237,8 @@ class Recovery:
             return self._one_by_one()
         if code in SIZE_ERRORS and await self._make_smaller(piece):
             return True
+        if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and self._form is Form.OWN_IDS:
+            return self._without_numbers()
         if code in ROUTING_ERRORS:
             await Leader(self._stream.topic, self._stream.partition, refresh=True)
         self._let_go()
@@ -304,11 +317,12 @@ class Recovery:
         """It is known what the log has of what was sent. Of a group that may be the first batches only, from an earlier
         try: these are answered, and the others are due again."""
         stored = covered(result.pieces, whole)
-        if stored and self._form is Form.MARKED_V2:
+        if stored and self._form.is_v2:
             digest = self._group[0].digest
-            found = await digest_at(self._stream, stored[0])  # its marker is a fingerprint of 48 bits only
+            # Its marker is a fingerprint of 48 bits only, and its own numbers may be those of other records.
+            found = await digest_at(self._stream, stored[0])
             if isinstance(found, Unreadable) or (found != digest and NO_DIGEST not in (found, digest)):
-                return self._give_up("what has its batch marker in the log is another batch, or cannot be read")
+                return self._give_up("what has its identity in the log is another batch, or cannot be read")
             if isinstance(found, Later):
                 self._leave()
                 self._answer_all(answers.in_doubt(found.reason), "in_doubt")
@@ -323,7 +337,27 @@ class Recovery:
             return False
         if outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
+        if outcome.error_code in NUMBER_ERRORS and self._form is Form.OWN_IDS:
+            return self._numbers_refused(outcome.error_code, result)
         return await self._again()
+
+    def _numbers_refused(self, code: int, result: Searched) -> bool:
+        """The broker does not take the batch's epoch and sequence, and the log does not have it. A broker that has less
+        of the epoch than the entry takes it without them."""
+        has_others = code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or result.has_others or result.pieces
+        if code != ErrorCode.INVALID_PRODUCER_EPOCH and not has_others:
+            return self._without_numbers()
+        self._let_go()
+        answer = answers.others_at_broker() if has_others else answers.newer_epoch_at_broker()
+        self._answer_all(answer, "refused")
+        return False
+
+    def _without_numbers(self) -> bool:
+        """Send it, and the rest of its epoch, without its producer id: its broker does not take that there."""
+        self._let_go()
+        self._stream.marked_epoch = self._sent[0].producer_epoch
+        self._stream.put_back(self._group)
+        return False
 
     def _let_go_of_bytes(self) -> None:
         """Release the records of batches whose clients have gone: an unknown outcome may last as long as a broker

@@ -20,11 +20,13 @@ from ...state.conditional import Ahead, HeldBack, decide_conditional
 from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide, is_directly_after
 from ...state.entry import NO_OFFSET, Entry
 from ...state.entry_states import EntryState
+from ...state.names import NO_EPOCH
 from ...state.packed import PackedEntry
 from ...state.store import NO_VERSION, StoreAway
 from .. import limits
 from ..events import GroupPrepared, InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
+from ..flow.form import Form
 from ..flow.outcome import NotSent
 from ..partition_log.log_offsets import Later, Position
 from . import answers
@@ -387,6 +389,8 @@ class Sequencer:
         if leader is None or broker is None:
             stream.dismiss(first, answers.no_leader(), "no_leader")
             return None
+        if stream.marked_epoch != first.identity.producer_epoch:
+            stream.marked_epoch = NO_EPOCH
         form = stream.form_at(broker)
         if first.stored_records and not form.holds_groups:
             stream.dismiss(first, answers.rest_is_left(first.stored_records), "refused")
@@ -417,7 +421,9 @@ class Sequencer:
         entry = PackedEntry(ready_for(held.or_fresh(first.identity, first.principal), epoch))
         why = self._usual.why or Unusual.FLOW_AT_WORK
         stream.observers.report(GroupPrepared(stream.topic, why.label))
-        return prepared(stream, group, pieces, entry, leader, bound, instance.lease_epoch, instance.instance_id)
+        where = leader, bound, instance.lease_epoch, instance.instance_id
+        may_be_another = form is Form.OWN_IDS and held.unrecoverable is not None
+        return prepared(stream, group, pieces, entry, *where, may_be_another=may_be_another)
 
     # ------------------------------------------------------------------ what has to be found out first
     async def _open_unknown_outcome(self) -> Takeover | StoreAway | None:

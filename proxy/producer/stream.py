@@ -20,6 +20,7 @@ from ...state.conditional import is_conditional
 from ...state.decide import BatchIdentity
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
+from ...state.names import NO_EPOCH
 from ...state.sequence import SEQUENCE_MODULUS, advance, is_ahead
 from ...state.store import NO_VERSION, StoreAway
 from ...values import value
@@ -111,6 +112,8 @@ class Stream:
         """Where the next old batch is looked for first (rule R9)."""
         self.unfinished: dict[object, UnfinishedSearch] = {}
         """The searches that later tries continue (rule R9), by what is looked for, and where."""
+        self.marked_epoch = NO_EPOCH
+        """The epoch of which its brokers know less than the log has, so that they do not take its sequences."""
         self.waits = 0
         """How often in a row the entry was read and could not be worked on yet (``wait_to_read_again``)."""
         self._asked_version = NO_VERSION
@@ -131,8 +134,10 @@ class Stream:
         return None if broker is None else self.form_at(broker)
 
     def form_at(self, broker: AppendTarget) -> Form:
-        """Return how this broker stores batches of the topic."""
-        return self.topics.form_at(self.topic, broker.form)
+        """Return how this broker stores batches of the topic. What is published conditionally has no producer id."""
+        form = self.topics.form_at(self.topic, broker.form)
+        is_marked = self.is_conditional or self.marked_epoch != NO_EPOCH
+        return Form.MARKED_V2 if is_marked and form is Form.OWN_IDS else form
 
     @property
     def log_may_hide_producers(self) -> bool:

@@ -15,6 +15,7 @@ from ...codecs.convert import HeaderRefused, wrap_plain
 from ...codecs.errors import WireError
 from ...codecs.steps import STEP_BYTES
 from ...state.entry import NO_ANCHOR, NO_PRINCIPAL
+from ...state.names import NO_EPOCH
 from ...state.packed import PackedEntry
 from .. import limits
 from ..flow.form import Form
@@ -22,7 +23,7 @@ from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Position
 from .append import GroupAppend, Prepared, Wrapped
 from .batch import Batch
-from .grouping import gather, planning
+from .grouping import gather, planning, sent_as_is
 from .outside import AppendTarget
 from .stream import NO_INTENT, Stream
 
@@ -99,23 +100,24 @@ class UsualCase:
             return None
         assert entry is not None
         assert broker is not None
-        form = stream.form_at(broker) if stream.topics.old_format else broker.form
+        is_plain = stream.marked_epoch == NO_EPOCH and not stream.topics.old_format
+        form = broker.form if is_plain else stream.form_at(broker)
         group = gather(first, stream.queue, form) if stream.queue else [first]
         if stream.observers.begin_trace is not None and self._is_traced(group):
             self.why = Unusual.TRACED
             return None
         pieces: deque[Wrapper] | None = None
-        wrapped: Wrapped
         records: list[memoryview] = []
         for batch in group:
             records += (batch.records,)
         made = None if form.is_v2 else wrap_plain(records, limits.DECOMPRESSED_BYTES_MAX)
+        wrapped: Wrapped | None = sent_as_is(first) if form is Form.OWN_IDS else None
         if made is not None:
             message_set, anchor, content, max_timestamp, digests = made
             wrapped, at = (message_set, anchor, content, max_timestamp), 0
             for batch in group:
                 batch.digest, at = digests[at : at + 8], at + 8
-        else:
+        elif wrapped is None:
             pieces = self._plan_in_a_step(group, records, form)
             if pieces is None:
                 self.why = Unusual.LARGE

@@ -29,6 +29,8 @@ RULES = dict(
     rebuilds='log',
     # R10 where the front of the log is deleted, what is not recognised is 'unknown' | 'absent'
     front='unknown',
+    # R5 what the broker refuses as out of order, and the log does not have, is appended 'marked' | the client is 'told'
+    refused='marked',
     # where the leader's form changes between own ids and others: at any time ('free'), or only to own ids, for good,
     # once each outcome is 'known'
     turns='known',
@@ -177,8 +179,10 @@ class Forms(Small):
             yield f'{label}: a duplicate to the broker', self.answer(s._replace(entry=(max(b + 1, s.entry[0] if s.entry else 0), None)), b, 'A')
         elif b > self.lowest(s):
             yield f'{label}: not due yet to the broker', self.answer(s, b, 'R')
-        else:
+        elif s.is_native or self.refused == 'told':
             yield f'{label}: out of order to the broker', s._replace(refused=True)
+        else:
+            yield from self.appends(s, b, f'{label}: out of order to the broker, so it is appended, marked', form='marked')
 
     def appends(self, s, b, label, form=None):
         form = form or s.form

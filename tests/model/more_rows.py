@@ -608,7 +608,7 @@ ROWS = [
  ('F6', 'nor for what Redis has lost', 'I1', 1, dict(FORM, loss=1, rebuilds='nothing')),
  ('F7', 'R6: both are read; the log loses its end', 'holds', 1, dict(FORM, lost=2, retain=1, cut=1)),
  ('F8', 'wrapper v1 and marked v2 take turns', 'holds', 1, dict(FORM, forms='wrapper marked', turn=2, lost=1, loss=1, retain=1)),
- ('F9', 'marked v2 and own ids take turns', 'E', 1, dict(FORM, form='own', forms='own marked', turn=2, turns='free')),
+ ('F9', 'marked v2 and own ids take turns', 'E', 1, dict(FORM, form='own', forms='own marked', turn=2, turns='free', refused='told')),
  ('F10', 'own ids after marked v2, an unknown outcome is sent again', 'I1', 1,
   dict(FORM, forms='own marked', turn=1, turns='free', lost=1, resolves='broker')),
  ('F11', 'own ids for good, once each outcome is known', 'holds', 1, dict(FORM, forms='own marked wrapper', turn=2, lost=1)),
@@ -623,4 +623,7 @@ ROWS = [
  ('F19', 'same, once each outcome is known: not heard by its client', 'I1', 1, dict(FORM, native=1, passes='known')),
  ('F20', 'same, once no client may send it again', 'holds', 1, dict(FORM, native=1, lost=1)),
  ('F21', 'same, progress', 'holds', 1, dict(FORM, native=1, lost=1, **L)),
+ ('F22', 'own ids and others take turns; what the broker refuses is looked for, and appended marked', 'holds', 1,
+  dict(FORM, form='own', forms='own marked wrapper', turn=2, turns='free', lost=1, loss=1, retain=1, evict=1)),
+ ('F23', 'same, progress', 'holds', 1, dict(FORM, form='own', forms='own marked', turn=2, turns='free', lost=1, evict=1, **L)),
 ]

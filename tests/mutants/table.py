@@ -1,5 +1,6 @@
 """The mutants, in the order of their rules: one for each rule, and one for each part of a rule to which the executable
 model has a counterexample of its own (dev/rules.md names these rows). At most 80: a new one takes another one's place.
+Those of one form alone are in ``forms.py``.
 And one made of each row of the table that says what is usual (``proxy/producer/usual.py``)."""
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import inspect
 from collections.abc import Iterator
 from textwrap import dedent
 
+from mutants.forms import FORMS
 from mutants.mutant import Mutant, mutant
 
 from idemproxy.proxy.producer.usual import Unusual, UsualCase
@@ -264,6 +266,12 @@ BY_HAND = (
             "self._confirm(partial(self._confirmed, produce_connection))",
             "self._confirmed(produce_connection, True)",
         ),
+    ),
+    mutant(
+        "form_of_a_dead_broker_for_a_client",
+        "R6: so is a client's own connection",
+        "simulation/test_forms.py::test_nor_over_a_clients_own_new_connection_to_it",
+        Patch("proxy.pass_through.backend", "ClientBackend.__init__", "broker.confirm", "lambda done: done(True)"),
     ),
     mutant(
         "commit_overwrites",
@@ -908,4 +916,4 @@ def _of_the_table() -> Iterator[Mutant]:
 
 
 OF_THE_TABLE = tuple(_of_the_table())
-MUTANTS = (*BY_HAND, *OF_THE_TABLE)
+MUTANTS = (*BY_HAND, *FORMS, *OF_THE_TABLE)

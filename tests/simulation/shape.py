@@ -38,10 +38,11 @@ from testkit.virtual.releases import RAISED_3_9, RAISED_4_3, UPGRADES, Release
 from testkit.virtual.world import WorldSettings
 
 CHAOS_SECONDS = 12.0
-V1, V2, UPGRADED, ROLLED_BACK = "v1", "v2", "upgraded", "rolled-back"
-"""How the brokers of a world store batches: its form. The last two: v1 at first, then broker by broker v2, and at last
-v1 again."""
-FORMS = {V1: 0.76, V2: 0.16, UPGRADED: 0.05, ROLLED_BACK: 0.03}
+V1, V2, OWN, UPGRADED, ROLLED_BACK = "v1", "v2", "own", "upgraded", "rolled-back"
+"""How the brokers of a world store batches: its form. ``OWN``: v2, with the clients' producer ids, which the brokers
+check. The last two: v1 at first, then broker by broker v2, in half of the worlds with these ids, and at last v1
+again."""
+FORMS = {V1: 0.76, V2: 0.08, OWN: 0.08, UPGRADED: 0.05, ROLLED_BACK: 0.03}
 """Form -> share of the worlds."""
 ZSTD_SHARE = 0.2
 """Of the worlds with brokers of format v2 whose clients use it."""
@@ -116,6 +117,10 @@ LOG_TROUBLES = {
     "compression changed": 2.0,
 }
 """What happens to the log by other hands, or by what the brokers' settings allow. ``allowed`` says what follows."""
+EVICTION = "producers forgotten"
+EVICTIONS_MAX = 6.0
+"""What brokers that check sequences forget of producers, as after ``producer.id.expiration.ms``: in worlds of the form
+``OWN``."""
 NAMES_SHARE = 0.15
 """Of worlds in which client ids are names of producers."""
 OLDER = "older instance"
@@ -298,7 +303,7 @@ def _with_form(seed: int, shape: Shape, form: str | None) -> Shape:
     if form == V1:
         return shape
     upgrades: list[Upgrade] = []
-    if form != V2:
+    if form in (UPGRADED, ROLLED_BACK):
         release = keeps
         for number in range(1, shape.settings.brokers + 1):
             first, last = sorted(random.uniform(0, 0.9 * CHAOS_SECONDS) for _ in range(2))
@@ -306,7 +311,11 @@ def _with_form(seed: int, shape: Shape, form: str | None) -> Shape:
             if form == ROLLED_BACK:
                 upgrades.append(Upgrade(last, number, keeps, random.random() < 0.7))
     # From 3.0 on no topic has a message format of its own.
-    settings = replace(shape.settings, release=release, message_format=1)
+    with_ids = form == OWN or (form != V2 and Random(f"{seed}/ids").random() < 0.5)
+    settings = replace(shape.settings, release=release, message_format=1, appends_with_ids=with_ids)
+    if form == OWN:
+        rate = random.choice((0.0, EVICTIONS_MAX)) * random.random()
+        shape = replace(shape, troubles=shape.troubles | {EVICTION: rate})
     if random.random() < ZSTD_SHARE:
         settings = replace(settings, client=replace(settings.client, codec=ZSTD))
     return replace(shape, settings=settings, form=form, upgrades=tuple(upgrades))

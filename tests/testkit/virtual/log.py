@@ -140,14 +140,17 @@ class PartitionLog:
         self.end_offset += batch.record_count
         return base_offset
 
-    def _know_producers(self) -> None:
-        """As a replica does that begins to lead: what it knows is in its log."""
+    def know_producers(self, *, last_only: bool = False) -> None:
+        """As a replica does that begins to lead: what it knows is in its log. ``last_only``: of each producer the last
+        batch, as a broker does that was started again (measured on real brokers)."""
         self.producers.clear()
         for stored in self.history:
             one = stored.message
             if one.producer_id >= 0:
                 producer = self.producers.setdefault(one.producer_id, ReferenceProducer())
                 producer.append(one.producer_epoch, one.base_sequence, one.record_count, stored.first_offset)
+                while last_only and len(producer.batches) > 1:
+                    producer.batches.popleft()
 
     def _as_stored(self, message: Message, first: int, now: float, stores: int) -> list[Stored]:
         """What the topic's settings, and the format of the broker, make of it. In format v2 a wrapper's key is lost."""
@@ -183,14 +186,14 @@ class PartitionLog:
         self.end_offset = max([self.start_offset, *ends])
         self.high_watermark = min(self.high_watermark, self.end_offset)
         self.committed = min(self.committed, self.end_offset)
-        self._know_producers()
+        self.know_producers()
 
     def begin_again(self) -> None:
         """The topic was deleted, and made again."""
         self.lost += self.history
         self.messages, self.history = [], []
         self.start_offset = self.end_offset = self.high_watermark = self.committed = 0
-        self._know_producers()
+        self.know_producers()
 
     def retain(self, offset: int) -> None:
         """Delete the messages that lie wholly below the offset, as far as they are replicated."""

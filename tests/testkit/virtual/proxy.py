@@ -76,6 +76,7 @@ class VirtualProxy:
         late_share: float = 0.0,
         traced_share: float = 0.0,
         owned_share: float = 0.0,
+        appends_with_ids: bool = False,
     ) -> None:
         """``shares_store``: other proxies may use its Redis. ``clock_offset``: how long its machine was up before the
         run. ``clock_rate``: its seconds in a second. ``horizon_seconds``: the longest time after which a client
@@ -85,7 +86,7 @@ class VirtualProxy:
         ``name_expiry_seconds``: of a name. ``wall_clock_rate``: of the clock by which ids get old. ``has_names``:
         client ids are names. ``late_share``: of batches that are converted in a later pass. ``traced_share``: of
         batches whose span is wanted, which a flow prepares; 0: no spans are wanted. ``owned_share``: of its lives in
-        which it takes append reservations."""
+        which it takes append reservations. ``appends_with_ids``: what it appends has the clients' producer ids."""
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -111,6 +112,7 @@ class VirtualProxy:
         self._wall_clock_rate = wall_clock_rate
         self._has_names = has_names
         self._late_share, self._traced_share, self._owned_share = late_share, traced_share, owned_share
+        self._appends_with_ids = appends_with_ids
         kinds = ("late", "traced", "owned")
         self._late, self._traced, self._owned = (Random(f"{network.seed}/{name}/{kind}") for kind in kinds)
         self._package, self._shares_store = package, shares_store
@@ -183,6 +185,10 @@ class VirtualProxy:
     def _new_engine(self, **chosen: Any) -> Any:
         """``chosen``: what else it is made with."""
         host = self.host
+        if self._appends_with_ids:
+            idempotence = importlib.import_module(f"{self._package}.proxy.broker.served").Idempotence
+            mode = importlib.import_module(f"{self._package}.proxy.broker.mode").Mode
+            chosen = {"mode": mode(idempotence.PROXY, appends_with_ids=True), **chosen}
         engine = self._engine_module.Engine(
             self._as_a_principal(host) if self._authenticating_brokers else host,
             (self._upstream,),

@@ -21,7 +21,7 @@ from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner, convert
 from idemproxy.codecs.errors import ChecksumMismatch, WireError
 from idemproxy.codecs.header_marker import header_marker_of, marked_batch
 from idemproxy.codecs.kernel import Kernel
-from idemproxy.codecs.logged import anchor_of_header_marker
+from idemproxy.codecs.logged import anchor_of_header_marker, anchor_of_own_ids
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch, verify_crc
 from idemproxy.codecs.steps import at_once
@@ -82,8 +82,10 @@ def test_a_marked_batch_is_the_same_with_its_anchor_and_digest(compiled: list[Ke
         )
         for one in compiled:
             assert one.mark_batch(sent) == expected
+            assert one.digest_batch(sent) == (anchor_of_own_ids(header), digest)
             for wrong in (sent[:-1], sent + b"x", sent[:61] + b"\xff" * 9 + sent[70:], sent[:60]):
                 assert one.mark_batch(wrong) is None
+                assert one.digest_batch(wrong) is None
             assert one.mark_batch(numbered(records, identity, Codec.GZIP)) is None
 
 

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from idemproxy.codecs.batch_marker import Identity
+from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.header_marker import marked_batch
-from idemproxy.codecs.logged import LoggedBatch, iterate_logged
+from idemproxy.codecs.logged import LoggedBatch, anchor_of, anchor_of_own_ids, iterate_logged
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.bridge.asks import FetchAnswer
@@ -140,3 +141,26 @@ def test_the_longest_chunk_of_the_smallest_batches_is_examined_in_short_steps(is
         gc.enable()
     assert len(found) == len(chunk.messages) if is_own else found
     assert longest < 0.025
+
+
+def test_a_batch_with_its_own_producer_id_is_known_without_supposing_anything() -> None:
+    own = encode_batch([Record(0, 1, None, b"v")], producer_id=PRODUCER, producer_epoch=3, base_sequence=17)
+    others = encode_batch([Record(0, 1, None, b"v")], producer_id=7, producer_epoch=3, base_sequence=17)
+    end_of_transaction = encode_batch([Record(0, 1, b"\0\0", b"v")], producer_id=PRODUCER, producer_epoch=4)
+    logged = [one for data in (own, others, end_of_transaction) for one in iterate_logged(data)]
+    found = [Recogniser(PRODUCER).is_it(one) for one in logged if isinstance(one, LoggedBatch)]
+    assert found == [Stored(3, 17, 1, 0), None, None]
+
+
+def test_the_anchor_of_a_batch_with_a_producer_id_holds_whatever_its_broker_makes_of_it() -> None:
+    records = [Record(0, 1, None, b"v"), Record(1, 1, None, b"v")]
+    (sent,), (packed,), (next_one,) = (
+        list(
+            iterate_logged(
+                encode_batch(records, producer_id=PRODUCER, producer_epoch=3, base_sequence=sequence, codec=codec)
+            )
+        )
+        for sequence, codec in ((17, Codec.NONE), (17, Codec.GZIP), (19, Codec.NONE))
+    )
+    assert isinstance(sent, LoggedBatch)
+    assert anchor_of(sent) == anchor_of(packed) == anchor_of_own_ids(sent.header) != anchor_of(next_one)

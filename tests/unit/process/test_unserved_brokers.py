@@ -12,7 +12,7 @@ from idemproxy.codecs.errors import UnsupportedVersion, WireError
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.configs import AskSettings, BrokerSettings
 from idemproxy.proxy.broker.broker import BOOTSTRAP_ID, Broker
-from idemproxy.proxy.broker.served import SETTINGS, Kind, Refusal, by_settings, by_version
+from idemproxy.proxy.broker.served import SETTINGS, Idempotence, Kind, Refusal, by_settings, by_version, judge
 from idemproxy.proxy.flow.form import Form
 from idemproxy.proxy.process.unserved_brokers import UnservedBrokers
 from idemproxy.proxy.versions import KNOWN, NEWER, ApiKey, Detected
@@ -61,6 +61,30 @@ def test_a_newer_broker_gets_format_v1_only_if_it_certainly_stores_that(
 ) -> None:
     told = {name: value for name, value in ((FORMAT, form), (PROTOCOL, protocol)) if value is not None}
     assert by_settings(BrokerSettings(0, told)) is (Form.WRAPPER_V1 if is_v1 else Form.MARKED_V2)
+
+
+@pytest.mark.parametrize(
+    ("ids_to", "is_kafka", "stored", "form"),
+    [
+        (4, True, "2.8", Form.OWN_IDS),
+        (3, True, "2.8", Form.OWN_IDS),
+        (2, True, "2.8", Form.MARKED_V2),  # before 2.5 an id that it does not know begins at 0 only
+        (4, False, "2.8", Form.MARKED_V2),  # another service may ignore ids
+        (4, True, "0.10.2", Form.WRAPPER_V1),
+        (4, True, None, Form.OWN_IDS),  # it was not asked: producer ids are enough
+    ],
+)
+def test_where_brokers_give_idempotence_batches_keep_their_ids_if_any_sequence_may_begin(
+    ids_to: int, is_kafka: bool, stored: str | None, form: Form
+) -> None:
+    ranges = {**NEW_RANGES, ApiKey.INIT_PRODUCER_ID: (0, ids_to), ApiKey.FETCH: (0, 12)}
+    ranges |= {ApiKey.WRITE_TXN_MARKERS: (0, 0)} if is_kafka else {}
+    if not is_kafka:
+        ranges = {key: one for key, one in ranges.items() if key not in (7, 27)}
+    told = None if stored is None else BrokerSettings(0, {FORMAT: stored, PROTOCOL: "2.8"})
+    judgement = judge(Detected(NEWER, ranges), told)
+    assert judgement.form_in(Idempotence.NATIVE) is form
+    assert judgement.form_in(Idempotence.PROXY) is not Form.OWN_IDS
 
 
 @pytest.mark.parametrize(

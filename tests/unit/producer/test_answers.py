@@ -44,6 +44,8 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "denied": (lambda: answers.denied(29), 29),
     "undecidable": (lambda: answers.undecidable("records were deleted"), 87),
     "after_unknown": (answers.after_unknown, 87),
+    "newer_epoch_at_broker": (answers.newer_epoch_at_broker, 47),
+    "others_at_broker": (answers.others_at_broker, 87),
     "partly_stored": (lambda: answers.partly_stored(3, 10), 87),
     "rest_is_left": (lambda: answers.rest_is_left(3), 87),
     "vanished": (lambda: answers.vanished(5), 87),

@@ -10,6 +10,7 @@ from idemproxy.codecs.header_marker import header_marker_of
 from idemproxy.codecs.logged import LoggedBatch, iterate_logged
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
+from idemproxy.proxy.flow.form import Form
 from idemproxy.proxy.flow.recent_time import RecentTime
 from idemproxy.proxy.partition_log.topic_facts import TopicFacts
 from idemproxy.proxy.producer.batch import Batch
@@ -34,7 +35,7 @@ def test_a_batch_that_says_its_offset_in_a_header_has_the_marker_of_that_offset(
     )
     batch = Batch(BatchIdentity(CONDITIONAL_EPOCH, 3, 1), records, header, 1000, 0.0, expected_offset=3)
     target = Target(TopicFacts(RecentTime()), WrapperOptions(), hold, CONDITIONAL_ID, "topic", keeps_whole=True)
-    (wrapper,) = at_once(target.marking(batch))
+    (wrapper,) = at_once(target.sending_whole(batch, Form.MARKED_V2))
     (stored,) = iterate_logged(wrapper.message_set)
     assert isinstance(stored, LoggedBatch)
     assert stored.marker == header_marker_of(Identity(CONDITIONAL_ID, CONDITIONAL_EPOCH, 3, 1))

@@ -107,9 +107,10 @@ class FaultyScene:
         broker_settings: Mapping[str, str | int] | None = None,
         settings: str = "",
         without_proxy: bool = False,
+        proxy_program: str | None = None,
     ) -> None:
         """``settings``: of the proxy, in YAML. ``without_proxy``: for comparison, clients reach the broker through the
-        relays alone."""
+        relays alone. ``proxy_program``: what is run in the place of ``idemproxy``."""
         self.directory = directory
         (port,) = free_ports(1)
         self.cluster = cluster_class(version)(
@@ -120,8 +121,10 @@ class FaultyScene:
             broker_settings=broker_settings,
         )
         self.broker_relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
-        self.proxy = ProxyProcess(directory / "proxy", (HOST, port), settings=settings)
+        self.proxy = ProxyProcess(directory / "proxy", (HOST, port), program=proxy_program, settings=settings)
         self._front = (HOST, port) if without_proxy else self.proxy.address
+        self.topics: tuple[str, ...] = ()
+        """Those of the last run, in the order of its clients."""
         self._children = ChildProcesses()
         self._stack = ExitStack()
 
@@ -155,6 +158,7 @@ class FaultyScene:
         ``one_in_flight``: each sends a request only when the last one was answered. ``in_group``: each reads its topic
         as a member of a group, too, through its relay and the proxy."""
         topics = {client: fresh_topic(self.cluster, partitions) for client in clients}
+        self.topics = tuple(topics.values())
         results = {}
         with ExitStack() as stack:
             relays = {
