@@ -13,11 +13,8 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final
 
-from crc32c import crc32c
-
 from .batch_marker import Identity
-from .kernel import KERNEL
-from .record_batch import ATTRIBUTES_AT, CRC_AT, PRODUCER, PRODUCER_AT, BatchHeader
+from .record_batch import PRODUCER, PRODUCER_AT, BatchHeader, sign
 
 HEADER_MARKER_BYTES: Final = 6
 NO_PRODUCER_ID: Final = -1
@@ -28,7 +25,6 @@ _OTHER_EPOCH: Final = 1 << 46
 _IDENTITY: Final = Struct(">qhii")
 _FIELDS: Final = Struct(">hi")
 _HASH: Final = blake2b(digest_size=8, person=b"header")
-_UINT32: Final = Struct(">I")
 
 
 def header_marker_of(identity: Identity) -> int:
@@ -59,7 +55,5 @@ def marked_batch(batch: memoryview, identity: Identity) -> bytearray:
     marked = bytearray(batch)
     fields = _FIELDS.unpack(header_marker_of(identity).to_bytes(HEADER_MARKER_BYTES, "big"))
     PRODUCER.pack_into(marked, PRODUCER_AT, NO_PRODUCER_ID, *fields)
-    view = memoryview(marked)
-    crc = KERNEL.crc32c(view, ATTRIBUTES_AT) if KERNEL else crc32c(view[ATTRIBUTES_AT:])
-    _UINT32.pack_into(marked, CRC_AT, crc)
+    sign(marked)
     return marked

@@ -42,6 +42,11 @@ class LoggedBatch(NamedTuple):
         """Of the batch as it was sent; compaction may have taken some of them since."""
         return self.offset - self.first + 1
 
+    @property
+    def is_plain(self) -> bool:
+        """Has it neither a batch marker nor a producer id? Then it may be a wrapper that its broker has converted."""
+        return self.marker is None and self.header.producer_id == NO_PRODUCER_ID
+
 
 Logged = ShallowMessage | LoggedBatch
 

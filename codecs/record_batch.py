@@ -173,9 +173,15 @@ def stamp(
     PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     if follows:
         _INT32.pack_into(batch, _LEADER_EPOCH_AT, FOLLOWS)
+    sign(batch)
+    return parse_single_batch(view)
+
+
+def sign(batch: bytearray) -> None:
+    """Write the CRC-32C of a finished batch into it."""
+    view = memoryview(batch)
     crc = KERNEL.crc32c(view, ATTRIBUTES_AT) if KERNEL else crc32c(view[ATTRIBUTES_AT:])
     _UINT32.pack_into(batch, CRC_AT, crc)
-    return parse_single_batch(view)
 
 
 class StoredBatch(NamedTuple):

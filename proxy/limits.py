@@ -394,6 +394,10 @@ NAME_RENEW_SECONDS: Final = 3600.0
 each partition on which the name has an entry."""
 NAME_RENEW_SHARE: Final = 1 / 20
 """The same, as a share of the expiry, where that is short."""
+ISSUED_ID_SECONDS: Final = 3 * NAME_RENEW_SECONDS
+"""How long Redis knows of a producer id that a broker has issued, unless it is in use: 100 bytes for each, and one
+address has 10 a second noted. For one that has expired, and comes to a partition for the first time, the log is read
+(rule R10)."""
 IDS_IN_USE_LOOK_SECONDS: Final = 60.0
 """How often a process looks which producer ids have written something, and renews them: what it has not seen when it is
 killed counts as not used."""

@@ -15,7 +15,7 @@ from .producer_ids import Block, unpack_block
 from .store import cluster_key, data_number_key, entry_key, hidden_ranges_key, is_cluster_name, mode_key, verdict_key
 
 _ENTRY = re.compile(rb"\{(.*)/(0|[1-9][0-9]{0,9})\}:([0-9a-f]{16})", re.DOTALL)
-_BLOCK = re.compile(rb"block:([0-9a-f]{16})")
+_BLOCK = re.compile(rb"(?:block|issued):([0-9a-f]{16})")
 _PRODUCER_NAME = re.compile(rb"name:(.+)", re.DOTALL)
 _INDEX = re.compile(rb"index:([0-9a-f]{16})")
 _PARTITION_INDEX = re.compile(rb"\{.*/(0|[1-9][0-9]{0,9})\}:named", re.DOTALL)
@@ -39,7 +39,7 @@ class EntryPlace:
 
 @value(frozen=True, slots=True)
 class BlockPlace:
-    """The key that stands for a block of producer ids."""
+    """The key that stands for a block of producer ids, or for one that a broker has issued."""
 
     start: int
 

@@ -58,13 +58,13 @@ def rebuild_on_spark(
         lambda batches: _read_tasks(wanted, batches), "place int, start long, found binary"
     )
     found = found.persist()
+    with BulkStore(wanted.redis) as store:
+        known = _known_on(store, places)
     try:
         say(f"Spark reads {len(ranges)} ranges of {len(places)} partitions")
         found.count()
         with Cluster(wanted.bootstrap, wanted.access) as cluster:
             _wait(wanted, cluster, places, registered_at, say)
-        with BulkStore(wanted.redis) as store:
-            known = _known_on(store, places)
         sorted_rows = found.repartition(max(1, min(len(places), cores * _TASKS_PER_CORE)), "place")
         concluded = sorted_rows.sortWithinPartitions("place", "start").mapInArrow(
             lambda batches: _conclude_tasks(wanted, numbered, known, batches), "concluded binary"

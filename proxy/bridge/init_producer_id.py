@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from struct import Struct
 
-from ...codecs.errors import UnsupportedVersion
+from ...codecs.errors import Truncated, UnsupportedVersion
 from ...reactor import Buffer
 from ..versions import ApiKey
 from .fields import NO_TAGS, Reader
@@ -43,6 +43,14 @@ class InitProducerIdRequest:
         """Where brokers have transactions: is it for these? A broker refuses a timeout of 0 (Kafka
         TransactionCoordinator.handleInitProducerId), so a client that sends it asks for a producer name."""
         return self.transactional_id is not None and self.transaction_timeout_ms > 0
+
+
+def issued_id(body: Buffer) -> tuple[int, int]:
+    """Return error code and producer id of an answer, v0 to v6. Raises Truncated."""
+    if len(body) < _ANSWER.size:
+        raise Truncated(f"InitProducerId: an answer of {len(body)} bytes")
+    _, error_code, producer_id, _ = _ANSWER.unpack_from(body)
+    return error_code, producer_id
 
 
 def parse_init_producer_id(body: Buffer, version: int) -> InitProducerIdRequest:

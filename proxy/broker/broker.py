@@ -481,7 +481,7 @@ class Broker:
             return
         which = AskSettings(self.id, SETTINGS)
         try:
-            version = which.version_for(self.ranges) if needs_settings(found, self._mode.wanted) else None
+            version = which.version_for(self.ranges) if needs_settings(found, self._mode.enough) else None
         except WireError:
             version = None
         if version is None:
@@ -501,7 +501,7 @@ class Broker:
         self._judge(found, reported)
 
     def _judge(self, found: Detected, reported: BrokerSettings | None) -> None:
-        judgement = judge_wanted(found, reported, self._mode.wanted)
+        judgement = judge_wanted(found, reported, self._mode.enough)
         unsure = judgement.in_native
         if unsure is not None and unsure.kind is Kind.UNSURE and self._mode.chosen is None:
             self._refuse(unsure)  # the next try may tell what it is: until then nothing is chosen

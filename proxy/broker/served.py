@@ -110,7 +110,8 @@ def has_producer_ids(ranges: BrokerRanges) -> bool:
 
 
 def needs_settings(found: Detected, wanted: Idempotence | None) -> bool:
-    """Has a broker to be asked for its settings before it can be judged? ``wanted``: None where the proxy chooses."""
+    """Has a broker to be asked for its settings before it can be judged? ``wanted``: None where the proxy chooses, or
+    has to know the form in which batches are stored."""
     if found.version != NEWER or found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
         return False
     return wanted is not Idempotence.NATIVE or not has_producer_ids(found.ranges)
@@ -155,7 +156,8 @@ def _judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
 
 
 def judge_wanted(found: Detected, reported: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:
-    """The same where the mode may have been set: then producer ids are enough to be served natively."""
+    """The same where the mode may have been set: then producer ids are enough to be served natively. ``wanted``: see
+    ``needs_settings``."""
     judgement = judge(found, reported)
     if wanted is Idempotence.NATIVE and has_producer_ids(found.ranges):
         return replace(judgement, in_native=None)

@@ -19,12 +19,12 @@ from ...state.redis_facts import RedisAddress, data_generation_of, shown_server,
 from ...state.redis_greeting import Greeting, Login, load_swap_script
 from ...state.redis_link import RedisLink, Reply, ReplyError, pack
 from ...state.redis_server import EmbeddedRedisError, find_binary
-from ...state.store import StoreAway, data_number_key, data_number_of, member_key
+from ...state.store import MODE_NATIVE, StoreAway, data_number_key, data_number_of, member_key
 from .. import limits
 from ..bridge.asks import Metadata
 from ..bridge.cluster import Cluster
 from ..broker.broker import Broker
-from ..broker.mode import NATIVE_LATER, Mode
+from ..broker.mode import NATIVE_LATER, Mode, shown_topics
 from ..broker.probed import Probed
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
@@ -87,7 +87,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
 
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
-        mode, no_entries = Mode.of_setting(settings.idempotence), ""
+        mode, no_entries = Mode.of_setting(settings.idempotence, settings.topics_of_engine), ""
         stored: Stored | StoreAway | None = None
         if settings.redis is not None:
             look = partial(_look, over(REDIS_PLACE), settings.redis, settings.cluster)
@@ -105,15 +105,19 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         writes = any(one.authentication != "pass_through" for one in settings.listeners)
         brokers = _Brokers(towards_brokers, below_sasl, reactor.end_pass, mode, agreed, writes=writes)
         found = await brokers.look(settings.upstream)
-        if settings.redis is not None and not (mode.is_native and isinstance(stored, Stored)):
+        if settings.redis is not None and not (mode.passes_all and isinstance(stored, Stored)):
             findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster)
-        elif mode.is_native:
+        elif mode.passes_all:
             findings.append(Finding("ok", "redis", "not used: the brokers give idempotence themselves"))
-            findings += [Finding("problem", one.name, one.reason) for one in without_effect(settings)]
             if wants("traces", os.environ):
                 findings.append(Finding("warning", "spans", SPANS_WITHOUT_EFFECT))
         else:
             findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
+        if mode.is_native:
+            findings += [Finding("problem", one.name, one.reason) for one in without_effect(settings)]
+            if mode.engine_topics:
+                topics = f"{shown_topics(mode.engine_topics)}; on all others requests pass through"
+                findings.append(Finding("ok", "engine topics", topics))
         findings += found
         facts = with_brokers(facts_here(settings), brokers.ids)
         facts = replace(facts, gives_idempotence=mode.chosen is Idempotence.PROXY)
@@ -165,6 +169,7 @@ async def _look(
         needs_entries=needs_entries,
         needs_proxies=needs_proxies,
         becomes_native=lambda _stored: False,
+        native=MODE_NATIVE,
         done=end,
     )
     with trio.move_on_after(ANSWER_SECONDS_MAX):

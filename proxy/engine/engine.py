@@ -15,6 +15,7 @@ from ...codecs.convert import HeaderPolicy
 from ...codecs.error_codes import ErrorCode
 from ...codecs.steps import Steps
 from ...reactor import Address, Reactor
+from ...state.producer_ids import pack_block
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection
 from ..admission.idle_eviction import IdleEviction
@@ -44,6 +45,7 @@ from ..hidden_ranges.upkeep import HiddenRangesUpkeep
 from ..native.old_producers import OldProducers
 from ..old_clients.watch import OldClientWatch
 from ..pass_through.produce_connections import ClientProduceConnections
+from ..producer.batch import Answer
 from ..producer.context import Context
 from ..producer.ids_in_use import IdsInUse
 from ..producer.proxy_instance import ProxyInstance
@@ -52,8 +54,10 @@ from ..producer.sequencer import ProducerStatistics, Sequencer
 from ..session.conditional_topics import ConditionalTopics
 from ..session.describe_producers import DescribeProducers
 from ..session.init_producer import ProducerIds
+from ..session.name_patterns import matching
 from ..session.names import Names, NamesClient
 from ..session.new_topics import NewTopics
+from ..session.routing import BatchKind, Way, way_of
 from ..session.session import Session
 from ..session.sweeper import Sweeper
 from ..settings.addresses import PlaceOf
@@ -90,6 +94,7 @@ class Engine:
     _is_dropping: bool = False
     """All connections are cut off, and about to be ended."""
     _producer_ids: ProducerIds | None = None
+    _engine_topics: re.Pattern[str] | None = None
     _advertised: dict[int, tuple[int, int]] | None = None
     _native_ranges: BrokerRanges | None = None
     _engine_ranges: BrokerRanges | None = None
@@ -219,6 +224,11 @@ class Engine:
     def _is_reachable(self, broker_id: int) -> bool:
         broker = self.topology.broker(broker_id)
         return broker is not None and broker.takes_batches
+
+    def serve_as(self, chosen: Idempotence) -> None:
+        """From now on the proxy gives idempotence on all topics or, where brokers give it, on the engine topics."""
+        self.context.instance.brokers_issue_ids = chosen is Idempotence.NATIVE
+        self.topology.serve_as(chosen)
 
     def look_for_brokers(self) -> None:
         """Begin to look for brokers; serves nothing yet."""
@@ -403,9 +413,17 @@ class Engine:
         key = (producer_id, topic, partition)
         return self._sequencers.get(key, lambda: Sequencer(self.context, self.runner, *key))
 
-    def has_engine_topic(self, _topic: str) -> bool:
-        """Does the proxy give idempotence on this topic? Where it does not, the brokers do."""
-        return True
+    def way_of(self, topic: str, kind: BatchKind) -> Way | Answer:
+        """Return where a batch for this topic goes, or its refusal (``routing.py``)."""
+        if self._engine_topics is None:
+            self._engine_topics = matching(self.mode.engine_topics)
+        matches, is_conditional = self._engine_topics.fullmatch(topic) is not None, self.conditional_topics.has(topic)
+        return way_of(self.mode.chosen, matches=matches, is_conditional=is_conditional, kind=kind)
+
+    @property
+    def brokers_issue_ids(self) -> bool:
+        """Do producers without a name have their ids from the brokers?"""
+        return self.mode.is_native
 
     @property
     def policy(self) -> HeaderPolicy:
@@ -462,6 +480,19 @@ class Engine:
             self.report(ClientRefused(client.address, "asks for producer ids too often: it gets a retriable error"))
             self.reactor.later(limits.INIT_PRODUCER_ID_REFUSAL_SECONDS, refuse)
 
+    def note_issued(self, producer_id: int, client: NamesClient, done: Callable[[], None]) -> None:
+        """Note in Redis that a broker has just issued this producer id, before its client learns of it: then nothing
+        of it is in any log (rule R10). ``done``: it is noted, or cannot be, and the log is read for its batches."""
+        store, instance, per_ip = self._instance_ids.stored(), self.context.instance, self.caps.connections_per_ip_max
+        data_generation = store.data_generation
+        if data_generation is None or (
+            per_ip and self._init_pace.wait_seconds(client.address, per_ip, self.now()) != 0
+        ):
+            done()
+            return
+        value = pack_block(data_generation, instance.wall_clock_ms(), client.principal)
+        store.claim(instance.issue_key(producer_id), value, instance.issue_ttl_ms(producer_id), lambda _result: done())
+
     def metadata(
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
     ) -> None:
@@ -485,6 +516,7 @@ class Engine:
             at=self.now(),
             cluster=self.context.instance.cluster,
             idempotence=self.mode.chosen,
+            engine_topics=self.mode.engine_topics,
             instance_id=self.context.instance.instance_id,
             data_generation=self.context.instance.data_generation,
             is_draining=self.is_draining,

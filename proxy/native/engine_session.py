@@ -10,15 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Final
 
 from ...codecs import produce_topic_ids
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import WireError
-from ...codecs.frame_stream import STOPS, Cut
+from ...codecs.frame_stream import PASSES, STOPS, Cut
 from ...codecs.framing import SIZE_BYTES, Frame, FrameSplitter, frame
-from ...codecs.header_marker import may_be_marker
 from ...codecs.headers import (
     RequestHeader,
     encode_request_header,
@@ -29,27 +27,27 @@ from ...codecs.headers import (
 from ...codecs.produce import (
     CONDITIONAL_PUBLISH,
     SENT_VERSION_MAX,
-    PartitionAnswer,
     ProduceRequest,
     encode_request,
     parse_response,
 )
-from ...codecs.produce_acks import acks_of
-from ...codecs.record_batch import MAGIC, magic_of, parse_single_batch
+from ...codecs.produce_acks import START_BYTES_MAX, acks_of
+from ...codecs.produce_walk import only_topic
 from ...codecs.steps import Steps
 from ...reactor import Buffer, Reactor, Wire
 from .. import limits
 from ..admission.memory_budget import WAITING_COUNTS, Held
 from ..bridge.describe_producers import encode_describe_producers, parse_describe_producers
-from ..bridge.init_producer_id import encode_init_producer_id, parse_init_producer_id
+from ..bridge.init_producer_id import encode_init_producer_id, issued_id, parse_init_producer_id
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
-from ..producer import answers
 from ..producer.batch import Answer
 from ..producer.retry_notes import RetryNotes
 from ..session.produce import PlainPart, ProduceCall, ProduceRequests, parse_produce
+from ..session.routing import BatchKind, Way
 from ..session.session import Session
 from ..versions import NATIVE_MAX, OWN_RANGES, ApiKey, BrokerRanges, is_dropped
+from .batches_call import BatchesCall, is_plain
 from .conditional import walk_through
 from .host import NativeHost
 from .session import HEAD, NativeSession, Stage, TakenAnswer
@@ -60,7 +58,8 @@ _DESCRIBE_PRODUCERS: Final = int(ApiKey.DESCRIBE_PRODUCERS)
 _FETCH: Final = int(ApiKey.FETCH)
 _OWN_KEYS: Final = (_PRODUCE, _INIT_PRODUCER_ID, _DESCRIBE_PRODUCERS)
 _CHANGES_TOPICS: Final = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
-_BATCHES_SINCE: Final = 3
+_AFTER_HEAD: Final = HEAD.size
+"""Of a request: after API key, version and correlation id."""
 _IS_OVER: Final = object()
 _MANY_ANSWERS: Final = "the broker's answer leaves a partition out"
 
@@ -73,26 +72,6 @@ class _EngineAnswer:
     def __init__(self, api_key: int, arrived_at: float) -> None:
         self.api_key, self.arrived_at = api_key, arrived_at
         self.chunks: Sequence[Buffer] | None = None
-
-
-class BatchesCall(ProduceCall):
-    """A produce request whose batches are stored as they come."""
-
-    topic_ids: Mapping[str, str] = MappingProxyType({})
-    """By name, where the client names topics by their ids."""
-
-    def _encoded_body(self, found: Sequence[PartitionAnswer]) -> bytes:
-        if self.prefix.version < produce_topic_ids.VERSION:
-            return super()._encoded_body(found)
-        for one in found:
-            one.topic = self.topic_ids.get(one.topic, one.topic)
-        return produce_topic_ids.encode_response(found)
-
-    def _refusal_without_id(self, producer_epoch: int) -> Answer | None:
-        if not may_be_marker(producer_epoch):
-            return None
-        what = f"a batch without a producer id has producer epoch {producer_epoch}: only idemproxy may store that"
-        return answers.invalid(what, self.prefix.version)
 
 
 class EngineSession(NativeSession):
@@ -139,6 +118,12 @@ class EngineSession(NativeSession):
         """Is it asked which topics the next request names?"""
         self._flush_planned = False
         self._own_correlation_id = 0
+        self._is_by_topic = host.brokers_issue_ids
+        """Do the brokers give idempotence on topics that are not the engine's?"""
+        self._brokers_start = b""
+        """Of the last produce request whose only topic is the brokers', from after its correlation id to the topic: one
+        that begins so goes the same way. In this version."""
+        self._brokers_version = -1
 
     # ------------------------------------------------------------------ asked by the shell
     @property
@@ -187,6 +172,13 @@ class EngineSession(NativeSession):
         if self._has_kept or self.is_at_work:
             self._keep(self._kept + data)
             return True
+        if not self._missing_bytes:
+            if not self._pass(data):
+                return False
+            if not self._is_engines:  # nearly all, where it is the brokers who give idempotence
+                super()._count_unfinished()
+                return self._hand_to_stage() or self._is_to_be_controlled()
+            data = self._begin_to_collect()
         self._taken = 0
         if not self._advance(data):
             return False
@@ -238,12 +230,17 @@ class EngineSession(NativeSession):
                 if not self._is_engines:
                     data = b""
                     break  # a stage in front takes what is left, if any is
-                data, self._is_engines = self.take_rest(), False
-                self._missing_bytes = SIZE_BYTES + int.from_bytes(data[:SIZE_BYTES], "big")
-                self._begins = True
+                data = self._begin_to_collect()
         self._keep(data)
         self._count_unfinished()
         return True
+
+    def _begin_to_collect(self) -> bytes:
+        """The stream has stopped at a request for the engine: return its bytes, and what comes after it."""
+        data, self._is_engines = self.take_rest(), False
+        self._missing_bytes = SIZE_BYTES + int.from_bytes(data[:SIZE_BYTES], "big")
+        self._begins = True
+        return data
 
     def _has_to_wait(self) -> bool:
         """Is it not the turn of the next request for the engine?"""
@@ -324,11 +321,46 @@ class EngineSession(NativeSession):
                 return super()._look_at_request(data, start, size)
             if not self._is_served(key, version):
                 return self._refuse(key, version, correlation_id)
+            if self._is_by_topic and key == _PRODUCE:
+                is_brokers = self._is_on_brokers_topic(data, position, size, version)
+                if is_brokers is None:
+                    return None
+                if is_brokers:
+                    cut = super()._look_at_request(data, start, size)
+                    self._has_silent |= cut is PASSES and not self._has_last_answer
+                    return cut
             self._is_engines = True
             return STOPS
-        if key == _FETCH and self._host.hidden_ranges.is_any:
+        if key == _FETCH and not self._is_by_topic and self._host.hidden_ranges.is_any:
             raise WireError("hidden ranges are active now: the client gets them on its next connection")
         return super()._look_at_request(data, start, size)
+
+    def _is_on_brokers_topic(self, data: bytes, position: int, size: int, version: int) -> bool | None:
+        """Is the only topic of a produce request one on which the brokers give idempotence? Then it passes as it comes.
+        None: too little of it has arrived."""
+        start = self._brokers_start
+        if start and data.startswith(start, position + _AFTER_HEAD) and version == self._brokers_version:
+            return True
+        found = acks_of(data, position, size, version)
+        only = None if found is None else only_topic(data, found[1], version)
+        if only is None:
+            return None if len(data) - position < min(size, START_BYTES_MAX) else False
+        topic, end = only
+        name = self._name_of(topic, version)
+        if name is None or self._host.way_of(name, BatchKind.IDEMPOTENT) is not Way.PASSES:
+            return False
+        if end - position <= limits.REQUEST_PREFIX_BYTES_MAX:
+            self._brokers_start, self._brokers_version = data[position + _AFTER_HEAD : end], version
+        return True
+
+    def _name_of(self, topic: bytes, version: int) -> str | None:
+        """None: there is no such name, or it is not known."""
+        if version >= produce_topic_ids.VERSION and topic:
+            return self._host.topic_names.known({topic.hex()}).get(topic.hex())
+        try:
+            return topic.decode() or None
+        except UnicodeDecodeError:
+            return None
 
     @staticmethod
     def _is_served(key: int, version: int) -> bool:
@@ -338,8 +370,10 @@ class EngineSession(NativeSession):
         return self._host.engine_ranges()
 
     def _announced(self, listed: BrokerRanges) -> BrokerRanges:
-        told = {**super()._announced(listed), _DESCRIBE_PRODUCERS: OWN_RANGES[_DESCRIBE_PRODUCERS]}
-        told.setdefault(_INIT_PRODUCER_ID, OWN_RANGES[_INIT_PRODUCER_ID])  # a service may have none
+        told = dict(super()._announced(listed))
+        if not self._is_by_topic:  # about other topics the broker itself is asked
+            told[_DESCRIBE_PRODUCERS] = OWN_RANGES[_DESCRIBE_PRODUCERS]
+            told.setdefault(_INIT_PRODUCER_ID, OWN_RANGES[_INIT_PRODUCER_ID])  # a service may have none
         return {**told, CONDITIONAL_PUBLISH: (0, 0)} if self._host.conditional_topics.are_any else told
 
     def _take(self, whole: Frame) -> bool:
@@ -422,20 +456,36 @@ class EngineSession(NativeSession):
         if is_by_id:
             call.topic_ids = {name: topic_id for topic_id, name in names.items()}
             call.denied = dict.fromkeys(unknown, int(ErrorCode.UNKNOWN_TOPIC_ID))
+        self._look_what_is_refused(call, whole, header.api_version)
         if unknown:
             call.begin_in_turns()
         else:
             call.begin()
         self.part_if_gone()
 
+    def _look_what_is_refused(self, call: BatchesCall, whole: Frame, version: int) -> None:
+        """Look what is refused of a request that is the engine's at least in part."""
+        prefix, host = call.prefix, self._host
+        if prefix.is_transactional:
+            ways = (host.way_of(topic, BatchKind.TRANSACTIONAL) for topic, _ in prefix.places)
+            call.refusal = next((way for way in ways if isinstance(way, Answer)), None)
+        elif self._is_by_topic and len(prefix.places) > 1:
+            found = acks_of(whole, 0, len(whole), version)
+            assert found is not None, "all of it is here"
+            walk = walk_through(whole, found[1], len(whole), version)
+            if walk is not None:
+                call.conditional = frozenset(index for index, part in enumerate(walk.parts) if part.is_wanted)
+
     def _passes(self, request: ProduceRequest, version: int) -> bool:
-        """Is the request the broker's, as it is on no topic of the engine, or has no batch with a producer id and none
-        that could be taken for one of ours?"""
-        host, is_transactional = self._host, request.transactional_id is not None
+        """Is all of the request the broker's? A conditional batch is looked for afterwards."""
+        host = self._host
         for item in request.partitions:
-            if not host.has_engine_topic(item.topic):
-                continue
-            if is_transactional or host.conditional_topics.has(item.topic) or not _is_plain(item.records, version):
+            kind = BatchKind.IDEMPOTENT
+            if request.transactional_id is not None:
+                kind = BatchKind.TRANSACTIONAL
+            elif is_plain(item.records, version):
+                kind = BatchKind.PLAIN
+            if host.way_of(item.topic, kind) is not Way.PASSES:
                 return False
         return True
 
@@ -471,6 +521,9 @@ class EngineSession(NativeSession):
         if request.is_transactional:
             self._pass_whole(whole, header, acks=1)
             return
+        if self._is_by_topic and self._host.names.of(request, header.client_id) is None:
+            self._take_brokers_id(whole, header)
+            return
         self.is_idempotent = True
         answer = self._place_for(header)
 
@@ -480,10 +533,33 @@ class EngineSession(NativeSession):
         self._host.init_producer_id(request, version, header.client_id, self, issued)
         self.part_if_gone()
 
+    def _take_brokers_id(self, whole: Frame, header: RequestHeader) -> None:
+        """Have the broker issue a producer id, and note it before the client learns of it."""
+        upstream = self.connect()
+        if upstream is None:
+            self._shell.abort("the broker is away")
+            return
+        key, version, correlation_id = header[:3]
+        upstream.send(len(whole).to_bytes(SIZE_BYTES, "big"), whole)
+
+        def taken(response: memoryview) -> None:
+            answered_id, offset = parse_response_header(response, key, version)
+            if answered_id != correlation_id:
+                raise WireError(f"correlation id {answered_id} where {correlation_id} is due")
+            body = bytes(response[offset:])
+            error_code, producer_id = issued_id(body)
+            if error_code or producer_id < 0:
+                answer(body)
+            else:
+                self._host.note_issued(producer_id, self, partial(answer, body))
+
+        self._asked.append(TakenAnswer(taken))
+        answer = self._place_for(header)
+
     def _describe_producers(self, whole: Frame, header: RequestHeader) -> None:
         """What the engine has appended names no producer: its broker does not know where they stopped."""
         places = parse_describe_producers(memoryview(whole)[header.body_offset :])
-        if not all(self._host.has_engine_topic(topic) for topic, _ in places):
+        if any(self._host.way_of(topic, BatchKind.IDEMPOTENT) is Way.PASSES for topic, _ in places):
             self._pass_whole(whole, header, acks=1)
             return
         answer = self._place_for(header)
@@ -690,19 +766,6 @@ class EngineSession(NativeSession):
                     self._pass_whole(whole, header, request.acks)
         except WireError:
             pass  # its broker would have read nothing of what came after this
-
-
-def _is_plain(records: memoryview | None, version: int) -> bool:
-    """Is a batch, or message set, without a producer id, and no broker takes it for another one?"""
-    if not records:
-        return True  # for the broker to refuse
-    try:
-        if magic_of(records) < MAGIC:
-            return True
-        header = parse_single_batch(records)
-    except WireError:
-        return False
-    return version >= _BATCHES_SINCE and header.producer_id < 0 and not may_be_marker(header.producer_epoch)
 
 
 def serving(

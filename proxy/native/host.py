@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from re import Pattern
 from typing import Protocol
 
 from ..broker.topic_names import TopicNames
 from ..broker.topology import Topology
 from ..session.host import SessionHost as SessionHost
+from ..session.names import Names, NamesClient
 from ..settings.config import OldClientSettings
 from .old_producers import OldProducers
 
@@ -29,6 +30,19 @@ class NativeHost(SessionHost, Protocol):
 
     def stores_batches(self, broker_id: int | None) -> bool:
         """Does the broker of this listener store format v2? None: do all?"""
+        ...
+
+    @property
+    def brokers_issue_ids(self) -> bool:
+        """Do producers without a name have their ids from the brokers? So where these give idempotence on most topics
+        (native)."""
+        ...
+
+    @property
+    def names(self) -> Names: ...
+
+    def note_issued(self, producer_id: int, client: NamesClient, done: Callable[[], None]) -> None:
+        """Note in Redis that a broker has just issued this producer id, to a client that has not learned of it."""
         ...
 
     @property

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from ...codecs.batch_marker import DIGEST_BYTES, Identity, digesting_content, parse_batch_marker
 from ...codecs.convert import InnerContents, digesting_inner, digesting_logged
 from ...codecs.errors import WireError
-from ...codecs.header_marker import NO_PRODUCER_ID, header_marker_of
+from ...codecs.header_marker import header_marker_of
 from ...codecs.logged import Logged, LoggedBatch, iterate_logged
 from ...codecs.message_set import ShallowMessage
 from ...codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
@@ -149,7 +149,7 @@ class LogChunk:
 
     def _take_batch(self, batch: LoggedBatch) -> Steps[None]:
         """One without a producer may be a wrapper that a broker has stored in its own format."""
-        if batch.marker is not None or batch.header.producer_id != NO_PRODUCER_ID:
+        if not batch.is_plain:
             self.marked_batches.append(batch)
             self._add(batch.first, batch)
             if batch.marker is not None:
@@ -250,16 +250,24 @@ class LogChunk:
         """Return where the chunk has batches of any producers, each with its offset; of one that is stored in parts,
         where it has its first part."""
         found: list[tuple[Identity, int]] = []
+        names: dict[tuple[int, int, int], list[Identity]] = {}
+        """Several batches have the same numbers where one of them is the rest of another."""
         for name in batches:
-            for piece, message in self._pieces.get(name.producer_id, ()):
-                is_it = (piece.producer_epoch, piece.base_sequence) == (name.producer_epoch, name.base_sequence)
-                if is_it and message.offset >= start:
-                    found.append((name, piece.base_offset))
-        markers, own = {header_marker_of(name): name for name in batches}, {name[:3]: name for name in batches}
-        for number, batch in enumerate(self.marked_batches, 1):
-            known = own.get(batch.header[6:9]) if batch.marker is None else markers.get(batch.marker)
-            if known is not None and known.record_count == batch.record_count and batch.offset >= start:
-                found.append((known, batch.first))
+            names.setdefault(name[:3], []).append(name)
+        taken = 0
+        for producer_id in dict.fromkeys(name.producer_id for name in batches):
+            pieces = self._pieces.get(producer_id, [])
+            for piece, _ in pieces[bisect_left(pieces, start, key=_offset_of_message) :]:
+                named = names.get((producer_id, piece.producer_epoch, piece.base_sequence), ())
+                found += [(name, piece.base_offset) for name in named]
+                taken += 1
+                if not taken % limits.CHUNK_STEP_RECORDS:
+                    yield
+        markers = {header_marker_of(name): [name] for name in batches}
+        first = bisect_left(self.marked_batches, start, key=_offset)
+        for number, batch in enumerate(self.marked_batches[first:], 1):
+            known = names.get(batch.header[6:9], ()) if batch.marker is None else markers.get(batch.marker, ())
+            found += [(one, batch.first) for one in known if one.record_count == batch.record_count]
             if not number % limits.CHUNK_STEP_RECORDS:
                 yield
         return found
@@ -316,9 +324,17 @@ def _fields(piece: Stored) -> tuple[int, int, int]:
 
 def has_content(message: Logged, offset: int, content: bytes) -> Steps[bool]:
     """Has the record at this offset of a message without a batch marker this digest? False for a message with a batch
-    marker: its producer is known without looking into it. Raises WireError."""
-    if isinstance(message, LoggedBatch) or marked_of(message) is not None:
-        return False
+    marker, or a producer id: its producer is known without looking into it. Raises WireError."""
+    is_named = not message.is_plain if isinstance(message, LoggedBatch) else marked_of(message) is not None
+    return not is_named and (yield from holds_content(message, offset, content))
+
+
+def holds_content(message: Logged, offset: int, content: bytes) -> Steps[bool]:
+    """The same, whether or not the message has a batch marker. Raises WireError."""
+    if isinstance(message, LoggedBatch):
+        contents = yield from digesting_logged(message, limits.DECOMPRESSED_BYTES_MAX)
+        at = bisect_left(contents, (offset, b""))
+        return contents[at : at + 1] == [(offset, content)]
     if not message.is_wrapper:
         return message.offset == offset and (yield from digesting_content(message.key, message.value)) == content
     inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)

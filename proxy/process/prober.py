@@ -14,7 +14,7 @@ from ...reactor import Reactor
 from ...state.redis_claim import Stored, StoredLook
 from ...state.redis_facts import RedisAddress
 from ...state.redis_greeting import Login
-from ...state.store import StoreAway
+from ...state.store import MODE_NATIVE, StoreAway
 from .. import limits
 from ..broker.probed import Probed, fingerprint_of
 from ..broker.topology import Topology
@@ -116,6 +116,7 @@ class Prober:
             login=Login(None, None, login.database),
             needs_entries=False,
             becomes_native=lambda _stored: False,
+            native=MODE_NATIVE,
             done=done,
             verdict=None if found is None else (found.pack(), limits.PROBE_KEPT_SECONDS),
         )

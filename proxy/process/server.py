@@ -29,14 +29,14 @@ from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
 from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
-from ..broker.mode import NATIVE_LATER, NATIVE_NOW, Mode, native_though_brokers_cannot
+from ..broker.mode import NATIVE_LATER, Mode, native_now, native_though_brokers_cannot, shown_topics
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence
 from ..connection.shell import ConnectionShell
 from ..engine.engine import Engine, MakeHandler
 from ..events import InternalError, OperatorMessage, Report
-from ..native.engine_session import serving
+from ..native.engine_session import EngineSession, serving
 from ..native.raising import RaisingSession
 from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
@@ -128,7 +128,7 @@ class Server:
             report(OperatorMessage("warning", f"proxy instances in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
         self._sasl = None if said is None else Credentials(said, os.urandom)
-        self._mode = Mode.of_setting(settings.idempotence)
+        self._mode = Mode.of_setting(settings.idempotence, settings.topics_of_engine)
         self._reported = trio.Event()
         """Set when brokers have reported something new of themselves; then another one takes its place."""
         self._serves_natively = False
@@ -156,7 +156,12 @@ class Server:
         self.engine.conditional_topics = ConditionalTopics(settings.conditional_topics)
         self._take_over(settings)
         self._admin = self._open_admin()
-        self._claim = ClusterClaim(settings.cluster, lambda: self.engine.topology.cluster.cluster_id, self._is_anothers)
+        self._claim = ClusterClaim(
+            settings.cluster,
+            lambda: self.engine.topology.cluster.cluster_id,
+            self._is_anothers,
+            lambda: self._mode.value,
+        )
         self._why_no_look = ""
         """Why Redis could not be asked what is stored under the cluster name."""
         self._prober = Prober(
@@ -274,7 +279,7 @@ class Server:
                     or (bool(self.engine.topology.unprobed) and not nothing_is_kept)
                 )
             )
-        if mode.may_be_native and nothing_is_kept:
+        if mode.may_be_native and not mode.engine_topics and nothing_is_kept:
             settings = self._settings
             agreed = mode.agreed(settings.cluster, Stored(), mode.by_brokers, settings.allows_duplicates_in_flight)
             if why := agreed if isinstance(agreed, str) else self._why_not_natively():
@@ -298,17 +303,18 @@ class Server:
         if not self.engine.why_ending:
             if mode.wanted is None and mode.by_brokers is Idempotence.PROXY:
                 self._report(OperatorMessage("warning", native_though_brokers_cannot(self._settings.cluster)))
+            if mode.engine_topics:
+                await self._give_it_on_engine_topics(over_login, login)
+                return
             if self._embedded is not None:
                 self._prober.leave_redis()
             await trio.to_thread.run_sync(self._stop_redis)
             self._serve_natively()
 
     async def _give_idempotence(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
-        """Give it until the brokers do, or the process ends."""
-        self.engine.topology.serve_as(Idempotence.PROXY)
-        await self._checkpoints.read()
-        self._store = store = self._new_store(over_login, login)
-        self.engine.give_idempotence(store)
+        """Give it on all topics until the brokers do, or the process ends."""
+        self.engine.serve_as(Idempotence.PROXY)
+        store = await self._begin_to_store(over_login, login)
         self.engine.keep_hidden_ranges(self._settings.hidden_ranges_topic)
         store.start()
         async with trio.open_nursery() as nursery:
@@ -318,14 +324,34 @@ class Server:
             nursery.cancel_scope.cancel()
         if self._stop.is_set():
             return
-        self._serves_natively = True  # nothing is written any more
-        with trio.move_on_after(limits.ASK_SECONDS_MAX):
-            await _called_back(store.stop)
-        self._checkpoints.remove()
-        self._remember_nobody()
-        self._report(OperatorMessage("info", NATIVE_NOW))
+        if not self._mode.engine_topics:
+            self._serves_natively = True  # nothing is written any more
+            with trio.move_on_after(limits.ASK_SECONDS_MAX):
+                await _called_back(store.stop)
+            self._checkpoints.remove()
+            self._remember_nobody()
+        self._report(OperatorMessage("info", native_now(self._mode.engine_topics)))
         if off := _without_effect(self._settings):
             self._report(OperatorMessage("warning", f"before the next start: {off}"))
+
+    async def _give_it_on_engine_topics(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
+        """Give it on these until the process ends. The brokers do on all others."""
+        self.engine.serve_as(Idempotence.NATIVE)
+        if self._store is None:
+            self._say_which_redis()
+            (await self._begin_to_store(over_login, login)).start()
+        self._disconnect_clients()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_redis)
+            nursery.start_soon(self._checkpoints.keep)
+            await trio.sleep_forever()
+
+    async def _begin_to_store(self, over_login: OverRedisLogin, login: RedisAddress) -> MeasuredStore:
+        """Make the store that the engine uses; it has to be started."""
+        await self._checkpoints.read()
+        self._store = store = self._new_store(over_login, login)
+        self.engine.give_idempotence(store)
+        return store
 
     async def _wait_for_native(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Return when no producer has an entry any more, and no broker stores the format in which the proxy gives
@@ -384,6 +410,7 @@ class Server:
             needs_entries=mode.may_be_native,
             needs_proxies=mode.wanted is Idempotence.NATIVE,
             becomes_native=becomes_native,
+            native=mode.native_value,
             done=done,
         )
         await looked.wait()
@@ -403,9 +430,13 @@ class Server:
         return f"{said}: {off}" if off else ""
 
     def _serve_natively(self) -> None:
-        """Serve where the brokers give idempotence: no state is kept."""
+        """Serve where the brokers give idempotence on all topics: no state is kept."""
         self._serves_natively = True
-        self.engine.topology.serve_as(Idempotence.NATIVE)
+        self.engine.serve_as(Idempotence.NATIVE)
+        self._disconnect_clients()
+
+    def _disconnect_clients(self) -> None:
+        """Those that are there were served in another mode."""
         for session in list(self.engine.sessions):
             session.close()
         self._look_whether_ready()
@@ -449,7 +480,9 @@ class Server:
     def _new_listeners(self, descriptors: Descriptors) -> Listeners:
         below = ForClients(self._below_sasl(), descriptors.why_no_room)
         for_clients = self.engine.for_clients
-        over = partial(serving, for_clients, RaisingSession), partial(NativeSession, for_clients, False, RaisingSession)
+        native = partial(NativeSession, for_clients, False, RaisingSession)
+        by_topic = partial(EngineSession, for_clients, RaisingSession)
+        over = partial(serving, for_clients, RaisingSession), by_topic if self._mode.engine_topics else native
         login = partial(ClientAuthentication, below), partial(NativeSession, below, True, RaisingSession)
         return Listeners(
             self._reactor,
@@ -472,13 +505,13 @@ class Server:
 
     def _refuses_all(self) -> tuple[str, str] | None:
         """No client is admitted while the journal is required and cannot be written: it could get an answer without a
-        line there. Where the brokers give idempotence no batch has a line."""
-        why = "" if self._journal is None or self._mode.is_native else self._journal.why_refusing
+        line there. Where the brokers give idempotence on all topics no batch has a line."""
+        why = "" if self._journal is None or self._mode.passes_all else self._journal.why_refusing
         return ("journal", f"the journal is required and cannot be written: {why}") if why else None
 
     def _journal_lost(self, reason: str) -> None:
         """A line of a required journal could not be written: the answer that it is about does not leave either."""
-        if not self._mode.is_native:
+        if not self._mode.passes_all:
             self.engine.drop_clients(f"the journal is required and cannot be written: {reason}")
 
     def _below_sasl(self) -> Reactor:
@@ -644,7 +677,7 @@ class Server:
         if (
             self._store is None
             or self.engine.context.instance.lease_epoch == 0
-            or not self.engine.hidden_ranges.is_read
+            or not (self._mode.is_native or self.engine.hidden_ranges.is_read)
         ):
             return False
         if not self._claim.is_of_this_cluster:
@@ -764,7 +797,7 @@ class Server:
         for broker in self.engine.topology.brokers:
             versions.setdefault(broker.version or "not detected yet", []).append(broker.id)
         found = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
-        if self._mode.is_native:
+        if self._mode.passes_all:
             kept = "their own idempotence; requests pass through, no Redis is used (upstream.idempotence: native)"
             has_spans = self._telemetry is not None and self._telemetry.spans is not None
             return [
@@ -775,8 +808,13 @@ class Server:
         is_private = self._embedded is not None or (self._place is not None and self._place.private_redis is not None)
         where = "private, in the data directory" if is_private else "external"
         found = found or self.engine.topology.bootstrap.version
+        by_topic = []
+        if self._mode.is_native:
+            topics = shown_topics(self._mode.engine_topics)
+            by_topic = [f"engine topics: {topics}; on all others the brokers give idempotence (native)"]
         return [
             f"brokers: {found}, message format {_formats(self.engine.topology.brokers)}; topics: {len(cluster.topics)}",
+            *by_topic,
             f"Redis: {where}; cluster name {self._settings.cluster!r}",
             *self._listeners.shown(cluster.brokers),
         ]

@@ -305,6 +305,12 @@ def invalid(reason: str, version: int) -> Answer:
     return Answer(int(code), message=reason)
 
 
+def marker_without_id(producer_epoch: int, version: int = 0) -> Answer:
+    """A batch without a producer id that could be taken for one with a batch marker. ``version``: as of ``invalid``."""
+    what = f"a batch without a producer id has producer epoch {producer_epoch}: only idemproxy may store that"
+    return invalid(what, version)
+
+
 def invalid_acks(acks: int) -> Answer:
     """acks=0 with a producer id is refused: a client that gets no answer cannot retry (rule R16)."""
     return Answer(
@@ -330,6 +336,16 @@ def transactional() -> Answer:
     return Answer(
         int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         message="idemproxy serves idempotent producers, not transactions",
+    )
+
+
+def transactional_natively() -> Answer:
+    """The same where the brokers serve them on other topics: the transaction can be aborted, and its producer
+    resumes."""
+    return Answer(
+        int(ErrorCode.INVALID_TOPIC_EXCEPTION),
+        message="no transactions on topics of topics.engine or topics.conditional: the request names one, and nothing "
+        "of it is appended",
     )
 
 

@@ -42,7 +42,7 @@ timestamp of its records. As ``convert.wrap_plain`` makes it."""
 class ByFlow:
     """What is particular about a group that a flow has prepared. ``is_reserved``: its intent is stored. ``is_clean``:
     no try of it may have been appended before. ``is_whole``: it has all records of all its batches, and a batch marker
-    that names them and nothing else that the broker may have."""
+    that names them."""
 
     is_reserved: bool
     is_clean: bool
@@ -85,13 +85,11 @@ def prepared(
     *,
     is_reserved: bool = False,
     is_clean: bool = True,
-    may_be_another: bool = False,
 ) -> Prepared:
-    """Return a group that a flow has prepared. ``pieces``: the wrappers that are left of it; the first one is sent.
-    ``may_be_another``: the broker may have other records under the same numbers."""
+    """Return a group that a flow has prepared. ``pieces``: the wrappers that are left of it; the first one is sent."""
     piece = pieces[0]
     is_all = sum(one.record_count for one in piece.identities) == sum(batch.record_count for batch in group)
-    is_whole = is_all and piece.is_marked and not group[0].stored_records and not may_be_another
+    is_whole = is_all and piece.is_marked and not group[0].stored_records
     wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
     broker, by_flow = stream.context.outside.leaders.broker(leader), ByFlow(is_reserved, is_clean, is_whole)
     return Prepared(entry, group, leader, broker, piece.form, bound, wrapped, pieces, None, lease_epoch, owner, by_flow)

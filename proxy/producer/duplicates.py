@@ -342,9 +342,19 @@ async def continued(stream: Stream, name: object, begin: Callable[[], LogSearch]
 async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored]) -> bool | Later:
     """Do these pieces, which batch markers name in the log that was searched just now, hold the batch's records from
     its first one on, and no others?"""
-    count, known = sum(piece.record_count for piece in pieces), NO_DIGEST
+    count = sum(piece.record_count for piece in pieces)
     if not count or count > batch.record_count:
         return not count
+    found = await digest_of_pieces(stream, pieces)
+    if isinstance(found, Later):
+        return found
+    return found == NO_DIGEST or found == await digest_of(batch, count)
+
+
+async def digest_of_pieces(stream: Stream, pieces: Sequence[Stored]) -> bytes | Later:
+    """Return the digest of all records of these pieces, which batch markers name in the log that was searched just now;
+    ``NO_DIGEST``: compaction has taken some of them."""
+    known = NO_DIGEST
     for piece in pieces:
         leader = await Leader(stream.topic, stream.partition)
         if leader is None:
@@ -354,7 +364,7 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
         if isinstance(message, LoggedBatch):
             found = await digest_at(stream, piece)
             if isinstance(found, Later) or found == NO_DIGEST:
-                return found if isinstance(found, Later) else True
+                return found
             known = found
             continue
         marked = None if message is None else marked_of(message)
@@ -362,15 +372,21 @@ async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored])
             return Later("what was found in the log cannot be read again")
         where = limits.DECOMPRESSED_BYTES_MAX, piece.base_offset - marked.first, piece.record_count
         try:
-            known = await in_steps(partial(digesting_stored, marked.message, *where, known), batch.sender)
+            known = await in_steps(partial(digesting_stored, marked.message, *where, known), stream.topic)
         except WireError as error:
             return Unreadable(f"the stored message at offset {piece.base_offset} cannot be read: {error}")
-    return known == await digest_of(batch, count)
+    return known
 
 
 async def digest_at(stream: Stream, piece: Stored) -> bytes | Later:
     """Return the digest of a batch that was found in the log just now; ``NO_DIGEST``: compaction has taken some of its
     records."""
+    logged = await batch_at(stream, piece)
+    return logged if isinstance(logged, Later) else await digest_of_logged(stream, logged)
+
+
+async def batch_at(stream: Stream, piece: Stored) -> LoggedBatch | Later:
+    """Return a batch of format v2 that was found in the log just now."""
     leader = await Leader(stream.topic, stream.partition)
     if leader is None:
         return Later("no leader is known")
@@ -378,13 +394,18 @@ async def digest_at(stream: Stream, piece: Stored) -> bytes | Later:
     logged = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
     if not isinstance(logged, LoggedBatch) or not carries(logged, (piece,), stream.producer_id):
         return Later("what was found in the log cannot be read again")
+    return logged
+
+
+async def digest_of_logged(stream: Stream, logged: LoggedBatch) -> bytes | Later:
+    """Return the digest of its content; ``NO_DIGEST``: compaction has taken some of its records."""
     if logged.header.record_count < logged.record_count:
         return NO_DIGEST
     steps = partial(digesting_whole, logged.records, logged.header, limits.UNPACKED_BYTES_MAX)
     try:
         return await in_steps(steps, stream.topic)
     except WireError as error:
-        return Unreadable(f"the stored batch at offset {piece.base_offset} cannot be read: {error}")
+        return Unreadable(f"the stored batch at offset {logged.first} cannot be read: {error}")
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:

@@ -9,10 +9,11 @@ again like a batch of its own. An intent that is left open here is resolved by `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
 from ...codecs.error_codes import ErrorCode, name_of
-from ...codecs.logged import Logged, anchor_of
+from ...codecs.logged import Logged, LoggedBatch, anchor_of
 from ...state.commit import Stored, committed, released, renewed, unrecoverable
 from ...state.conditional import shift_of, unsure
 from ...state.decide import BatchIdentity
@@ -41,7 +42,7 @@ from . import answers
 from .append import Prepared, Trouble, prepared
 from .batch import Answer
 from .conditional import tell_displaced
-from .duplicates import digest_at
+from .duplicates import batch_at, digest_at, digest_of_logged
 from .grouping import (
     compressing_harder,
     halving,
@@ -127,18 +128,23 @@ class Recovery:
 
         there = await look_at(self._stream.topic, self._stream.partition, outcome.base_offset, fits)
         if there is True:
-            return Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
+            seen = Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
+            return await self._compared(piece, seen) if self._form is Form.OWN_IDS else seen
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
         return InDoubt(f"the broker answered {name_of(outcome.error_code)} with an offset: {reason}", self._leader)
 
     async def _compared(self, piece: Wrapper, outcome: Appended) -> Outcome:
-        """Rule R9: a broker compares no content. It answers with an old offset where it has the numbers already."""
+        """Rule R9: a broker compares no content. It answers with an old offset where it has the numbers already, and
+        with the batch's newest timestamp as a time of its own."""
         self._is_clean = False
         (stored,) = located(piece, outcome.base_offset)
-        digest, found = self._group[0].digest, await digest_at(self._stream, stored)
-        if found in (NO_DIGEST, digest):
-            return outcome
-        reason = found.reason if isinstance(found, Later) else "other records are where it answered"
+        logged = await batch_at(self._stream, stored)
+        found = logged if isinstance(logged, Later) else await digest_of_logged(self._stream, logged)
+        if isinstance(logged, LoggedBatch) and found in (NO_DIGEST, self._group[0].digest):
+            return outcome if logged.header.is_log_append_time else replace(outcome, log_append_time_ms=NO_TIME)
+        if isinstance(found, Later) and not isinstance(found, Unreadable):  # it proves nothing: the log is asked again
+            return InDoubt(found.reason, self._leader)
+        reason = found.reason if isinstance(found, Unreadable) else "other records are where it answered"
         return InDoubt(reason, self._leader, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
     async def _appended(self, piece: Wrapper, outcome: Appended) -> None:
@@ -353,8 +359,10 @@ class Recovery:
         return False
 
     def _without_numbers(self) -> bool:
-        """Send it, and the rest of its epoch, without its producer id: its broker does not take that there."""
+        """Send it, and the rest of its epoch, without its producer id: its broker does not take that there. It is read
+        back: a topic that is stored in format v1 loses its batch marker."""
         self._let_go()
+        self._stream.context.batch_marker_probe.probed.discard((self._stream.topic, self._stream.partition))
         self._stream.marked_epoch = self._sent[0].producer_epoch
         self._stream.put_back(self._group)
         return False

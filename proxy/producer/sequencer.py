@@ -26,7 +26,6 @@ from ...state.store import NO_VERSION, StoreAway
 from .. import limits
 from ..events import GroupPrepared, InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
-from ..flow.form import Form
 from ..flow.outcome import NotSent
 from ..partition_log.log_offsets import Later, Position
 from . import answers
@@ -389,7 +388,10 @@ class Sequencer:
         if leader is None or broker is None:
             stream.dismiss(first, answers.no_leader(), "no_leader")
             return None
-        if stream.marked_epoch != first.identity.producer_epoch:
+        epoch, left = first.identity.producer_epoch, stream.held.unrecoverable
+        if left is not None and left.producer_epoch == epoch:
+            stream.marked_epoch = epoch  # R9: a broker that has other records under these numbers calls that a success
+        elif stream.marked_epoch != epoch:
             stream.marked_epoch = NO_EPOCH
         form = stream.form_at(broker)
         if first.stored_records and not form.holds_groups:
@@ -417,13 +419,11 @@ class Sequencer:
         if held.known_lease_epoch != instance.lease_epoch:
             held.forget()  # what was decided by it is void
             return None
-        epoch = first.identity.producer_epoch
         entry = PackedEntry(ready_for(held.or_fresh(first.identity, first.principal), epoch))
         why = self._usual.why or Unusual.FLOW_AT_WORK
         stream.observers.report(GroupPrepared(stream.topic, why.label))
         where = leader, bound, instance.lease_epoch, instance.instance_id
-        may_be_another = form is Form.OWN_IDS and held.unrecoverable is not None
-        return prepared(stream, group, pieces, entry, *where, may_be_another=may_be_another)
+        return prepared(stream, group, pieces, entry, *where)
 
     # ------------------------------------------------------------------ what has to be found out first
     async def _open_unknown_outcome(self) -> Takeover | StoreAway | None:

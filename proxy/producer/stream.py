@@ -113,7 +113,8 @@ class Stream:
         self.unfinished: dict[object, UnfinishedSearch] = {}
         """The searches that later tries continue (rule R9), by what is looked for, and where."""
         self.marked_epoch = NO_EPOCH
-        """The epoch of which its brokers know less than the log has, so that they do not take its sequences."""
+        """The epoch of which its brokers know less than the log has, so that they do not take its sequences, or may
+        have other records under one that is due."""
         self.waits = 0
         """How often in a row the entry was read and could not be worked on yet (``wait_to_read_again``)."""
         self._asked_version = NO_VERSION

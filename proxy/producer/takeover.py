@@ -29,13 +29,14 @@ from ...state.rebuilding import completed
 from .. import limits
 from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
-from ..partition_log.log_offsets import Later, Position, check_quiescence, current_end
+from ..partition_log.log_offsets import Later, Position, Unreadable, check_quiescence, current_end
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, always, covered
 from ..partition_log.recognised import Joint, joints_of
 from . import answers
 from .conditional import begin_conditional_partition, bound_of_conditional_partition, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, due_of, is_in_intent
 from .grouping import offset_of
+from .intent_content import has_intents_content
 from .rebuild import (
     Due,
     LookedFor,
@@ -224,6 +225,8 @@ class Takeover:
         if not await stream.write(renewed(entry, self._instance.instance_id, kind=kind)):
             return
         result = await self._search(intent, {intent.content: ()})
+        if isinstance(result, Searched) and result.pieces and intent.batches and not stream.is_conditional:
+            result = await self._compared(entry, intent, result)
         entry_now = stream.held.entry
         if self._lease_epoch != self._instance.lease_epoch or entry_now is None or entry_now.intent is None:
             stream.held.forget()
@@ -248,6 +251,19 @@ class Takeover:
             await self._finish_rebuild(entry_now, result)
             return
         await self._conclude(entry_now, intent, result)
+
+    # R9 lives here: what another batch has under the intent's numbers is not committed as the intent's.
+    async def _compared(self, entry: Entry, intent: Intent, result: Searched) -> Resolution:
+        """Return the result if it is of the intent's batches. In a conditional partition each client's batch is
+        compared when it comes (rule R23)."""
+        is_own = await has_intents_content(self._stream, entry, intent, result.pieces)
+        if is_own is True:
+            return result
+        if isinstance(is_own, Later) and not isinstance(is_own, Unreadable):
+            return LeftOpen(is_own.reason)
+        reason = is_own.reason if isinstance(is_own, Later) else "the log has another batch under its numbers"
+        await self._answer_undecidable(intent, reason)
+        return Undecidable(reason)
 
     async def _conclude(self, entry: Entry, intent: Intent, result: Searched) -> None:
         """Commit what the log has: all of the intent; of a group perhaps only the first batches, which an earlier try

@@ -102,6 +102,9 @@ class UsualCase:
         assert broker is not None
         is_plain = stream.marked_epoch == NO_EPOCH and not stream.topics.old_format
         form = broker.form if is_plain else stream.form_at(broker)
+        if reservation is not None and not form.names_producers:  # R2: it was taken when batches left in another form
+            self.why = Unusual.APPEND_RESERVATION
+            return None
         group = gather(first, stream.queue, form) if stream.queue else [first]
         if stream.observers.begin_trace is not None and self._is_traced(group):
             self.why = Unusual.TRACED

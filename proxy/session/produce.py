@@ -58,6 +58,7 @@ from ..producer.batch import Answer, Batch
 from ..producer.retry_notes import Key, Link, RetryNotes
 from .conditional_topics import reading_expected_offset
 from .host import ProduceHost
+from .routing import BatchKind, Way
 from .sweeper import UNORDERED
 
 _NOT_SERVED_FLAGS: Final = CONTROL_FLAG | TRANSACTIONAL_FLAG
@@ -376,9 +377,9 @@ class ProduceCall(Part):
                 self._refuse(part, answers.invalid("the partition is named twice in one request", prefix.version))
             elif topic in self.denied:
                 self._start_part(part, of_part, now, denied=answers.denied(self.denied[topic]))
-            elif prefix.is_transactional:
-                self._refuse(part, answers.transactional())
-            elif not self.host.has_engine_topic(topic):
+            elif isinstance(way := self._way_of(topic, part.index), Answer):
+                self._refuse(part, way)
+            elif way is Way.PASSES:
                 self._go_plainly((PartitionRecords(topic, place[1], of_part), part.answer), gathered)
             elif TOPIC_NAME.fullmatch(topic) is None:
                 self._refuse(part, answers.impossible_topic())
@@ -400,6 +401,12 @@ class ProduceCall(Part):
             self._produce_plainly(gathered.plain)
         if self.chunks is None and (named := [part for part in parts if part.key is not None]):
             self.host.sweep(self, named)
+
+    def _way_of(self, topic: str, _index: int) -> Way | Answer:
+        """Return where a batch of the request goes, or its refusal. One without a producer id is taken for one with,
+        as the engine passes it on itself."""
+        kind = BatchKind.TRANSACTIONAL if self.prefix.is_transactional else BatchKind.IDEMPOTENT
+        return self.host.way_of(topic, kind)
 
     # R18 lives here: what is not known in time is answered with a retriable code.
     def time_is_up(self, parts: Sequence[Part]) -> None:

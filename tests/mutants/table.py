@@ -22,7 +22,6 @@ _CONDITIONAL = "unit/rules/test_rule_conditional.py"
 _DUPLICATES = "unit/rules/test_rule_duplicates.py"
 _INTENTS = "unit/rules/test_rule_intents.py"
 _PRODUCE_CONNECTIONS = "unit/rules/test_rule_produce_connections.py"
-_V2 = "unit/producer/test_logs_of_format_v2.py"
 _LIVES = "unit/rules/test_rule_lives.py"
 _LOG = "unit/rules/test_rule_log.py"
 _MEMORY = "unit/state/test_redis_life.py"
@@ -195,83 +194,6 @@ BY_HAND = (
         "R10: in a log of format v2 the batch that follows one that was found is known, too",
         "unit/partition_log/test_recognised.py::test_from_a_joint_the_log_is_walked_to_its_end",
         Patch("proxy.partition_log.recognised", "Recogniser._moves", "advance(base, count)", "base"),
-    ),
-    mutant(
-        "walk_leaves_own_ids_out",
-        "R10: a batch with a marker may follow one with its producer's own ids",
-        "unit/partition_log/test_recognised.py::test_a_batch_with_a_brokers_own_producer_id_is_its_producers",
-        Patch(
-            "proxy.partition_log.recognised",
-            "Recogniser.is_it",
-            "self._moves(header.producer_epoch, header.base_sequence, count)",
-            "None",
-        ),
-    ),
-    mutant(
-        "newer_epochs_unknown",
-        "R10: in a log of format v2 newer epochs of the producer are looked for as well",
-        "unit/partition_log/test_recognised.py"
-        "::test_newer_epochs_are_recognised_as_far_as_their_number_is_near_to_a_known_one",
-        Patch("proxy.partition_log.recognised", "Recogniser._bases", "self._newest + limits.EPOCHS_AHEAD", "-1"),
-    ),
-    mutant(
-        "deleted_front_is_absence",
-        "R10: where the front of a log of format v2 is deleted, what nobody recognises is not absent",
-        _V2 + "::test_a_batch_is_undecidable_where_retention_may_have_deleted_it_before_others_of_its_producer[2]",
-        Patch("proxy.partition_log.log_search", "_Notes.doubtful", "self.hidden_to > NO_OFFSET", "False"),
-    ),
-    mutant(
-        "front_before_a_bound_that_does_not_hold",
-        "R10: the same where the log was truncated below the bound",
-        _V2 + "::test_a_front_that_was_deleted_is_missed_also_where_the_bound_does_not_hold",
-        Patch("proxy.partition_log.log_search", "LogSearch._begin", "self.moved_to != NO_OFFSET", "False"),
-    ),
-    mutant(
-        "front_below_a_checkpoint",
-        "R10: what was deleted below a checkpoint from which the log was read is older than any retry",
-        _V2 + "::test_what_was_deleted_below_a_checkpoint_is_older_than_any_retry[5-2-45]",
-        Patch("proxy.producer.resolution", "_search", "search.bound.offset", "0"),
-    ),
-    mutant(
-        "unrecognised_is_complete",
-        "R10: where a log of format v2 has batches that nobody recognised, the entry may lack some",
-        _V2 + "::test_a_batch_of_an_epoch_that_a_rebuild_did_not_look_for_is_undecidable",
-        Patch(
-            "proxy.partition_log.log_search",
-            "LogSearch._scan",
-            "max(notes.unmarked_to, notes.hidden_to)",
-            "notes.unmarked_to",
-        ),
-    ),
-    mutant(
-        "gap_by_content_alone",
-        "R11: in a log of format v2 a batch after a gap is looked for by its sequences, too",
-        _V2 + "::test_a_batch_of_an_epoch_that_a_rebuild_did_not_look_for_is_undecidable",
-        Patch("proxy.producer.duplicates", "_search_after_gap", "stream.log_may_hide_producers", "False"),
-    ),
-    mutant(
-        "other_epoch_waited_for",
-        "R11: what a log of format v2 has of an epoch that was not looked for is undecidable in the end",
-        _V2 + "::test_a_batch_of_an_epoch_that_a_rebuild_did_not_look_for_is_undecidable",
-        Patch("proxy.producer.duplicates", "is_absent", "is_news and stream.log_may_hide_producers", "False"),
-    ),
-    mutant(
-        "form_of_a_dead_broker",
-        "R6: a new produce connection is used once the broker has answered since",
-        "simulation/test_forms.py"
-        "::test_a_broker_that_died_unnoticed_gets_nothing_in_the_format_that_it_stored_before[up]",
-        Patch(
-            "proxy.broker.produce_connection_pool",
-            "ProduceConnectionPool.produce_connection_opened",
-            "self._confirm(partial(self._confirmed, produce_connection))",
-            "self._confirmed(produce_connection, True)",
-        ),
-    ),
-    mutant(
-        "form_of_a_dead_broker_for_a_client",
-        "R6: so is a client's own connection",
-        "simulation/test_forms.py::test_nor_over_a_clients_own_new_connection_to_it",
-        Patch("proxy.pass_through.backend", "ClientBackend.__init__", "broker.confirm", "lambda done: done(True)"),
     ),
     mutant(
         "commit_overwrites",

@@ -135,7 +135,8 @@ def is_forgotten(partition: Partition, told: Identity, mine: Sequence[Batch]) ->
     """Was the record right before this batch, in its epoch, stored, and is it in the log no more? Or has it followed a
     batch of which that is true, with others between them that were refused for it, too? A broker refuses the rest of a
     pipeline so. ``mine``: the batches of its producer there."""
-    refused = [one.identity for batch in mine for one in batch.answers if one.error_code == OUT_OF_ORDER]
+    told_all = (one for batch in mine for one in (*batch.answers_as_whole, *batch.answers))
+    refused = [one.identity for one in told_all if one.error_code == OUT_OF_ORDER]
     while not _has_lost_the_record_before(partition, told, mine):
         ahead = (one for one in refused if (*told[:2], told.base_sequence) == (*one[:2], one.base_sequence + one[3]))
         if (before := next(ahead, None)) is None:

@@ -46,6 +46,8 @@ FORMS = {V1: 0.76, V2: 0.08, OWN: 0.08, UPGRADED: 0.05, ROLLED_BACK: 0.03}
 """Form -> share of the worlds."""
 ZSTD_SHARE = 0.2
 """Of the worlds with brokers of format v2 whose clients use it."""
+ISSUED_SHARE = 0.5
+"""Of the same whose producer ids are the brokers'."""
 RELEASES_OF_V2 = RAISED_3_9, RAISED_4_3
 IDLE_SECONDS = (660.0, 1800.0)
 IDLE_SHARE = 0.05
@@ -313,6 +315,8 @@ def _with_form(seed: int, shape: Shape, form: str | None) -> Shape:
     # From 3.0 on no topic has a message format of its own.
     with_ids = form == OWN or (form != V2 and Random(f"{seed}/ids").random() < 0.5)
     settings = replace(shape.settings, release=release, message_format=1, appends_with_ids=with_ids)
+    if not (settings.has_names or settings.has_principals) and Random(f"{seed}/issued").random() < ISSUED_SHARE:
+        settings = replace(settings, brokers_issue_ids=form in (V2, OWN))
     if form == OWN:
         rate = random.choice((0.0, EVICTIONS_MAX)) * random.random()
         shape = replace(shape, troubles=shape.troubles | {EVICTION: rate})

@@ -10,11 +10,12 @@ from idemproxy.codecs.batch_marker import parse_batch_marker
 from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client import VirtualClient
-from testkit.virtual.producer import Batch
+from testkit.virtual.producer import Batch, Identity
 from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_9, RAISED_4_3, Release
 from testkit.virtual.world import TOPIC, World, WorldSettings
 
-INVALID_RECORD = 87
+RETRIABLE, INVALID_RECORD = (6, 7, 19), 87
+PLACE = TOPIC, 0
 
 
 class Scene:
@@ -61,6 +62,47 @@ class Scene:
         batch = self.client.send(TOPIC, partition)
         self.run(seconds)
         return batch
+
+    def fail_next(self, fault: BrokerFault) -> None:
+        cluster = self.world.cluster
+
+        def once(_seen: ProduceSeen) -> BrokerFault:
+            cluster.choose_fault = lambda _seen: BrokerFault.NONE
+            return fault
+
+        cluster.choose_fault = once
+
+    def leave_unrecoverable(self) -> Identity:
+        """A batch is in the log, and its client was answered that this is not known: the log could not tell for a
+        while. Return its identity."""
+        self.send(seconds=0.5)
+        self.fail_next(BrokerFault.LOST_ANSWER)
+        lost = self.client.send(TOPIC, 0)
+        self.run(0.1)
+        kept = list(self.log.messages)
+        del self.log.messages[1:]
+        for _ in range(300):
+            self.run(0.1)
+            if INVALID_RECORD in (codes := [answer.error_code for answer in lost.answers]):
+                break
+        assert INVALID_RECORD in codes
+        self.log.messages[:] = kept
+        return lost.answers[0].identity
+
+    def take_another_batch_over(self, identity: Identity, fault: BrokerFault) -> list[int]:
+        """Another batch with these numbers is reserved, its append ends so, and its proxy dies. Return the error codes
+        of its tries at the next one."""
+        values = [b"another"] * identity.record_count
+        double, proxies = self.world.double, self.world.proxies
+        self.fail_next(fault)
+        double.produce(proxies[0].address, PLACE, identity, values)
+        self.run(0.05)
+        proxies[0].crash()
+        self.run(5.0)
+        for _ in range(4):
+            double.produce(proxies[1].address, PLACE, identity, values)
+            self.run(10.0)
+        return [answer[2] for answer in double.answers]
 
     def judge(self, formats: list[int]) -> None:
         """All is in the log once, in these formats."""
@@ -192,3 +234,31 @@ def test_what_retention_took_is_not_appended_again_where_the_log_may_have_more_o
     assert batches[0].answers[-1].error_code == INVALID_RECORD
     assert appends_of(scene, batches[0]) == 1
     assert scene.world.errors() == []
+
+
+def test_a_retry_of_what_a_broker_has_converted_up_is_found_by_its_content() -> None:
+    """A topic of format v1 is raised to v2: wrappers that came until that was seen are batches without a marker."""
+    scene = Scene(keeps=RAISED_2_8)
+    scene.log.keeps_old_format = True
+    for _ in range(3):
+        assert scene.send().acknowledged is not None
+    scene.log.keeps_old_format = False
+    batch = scene.send()
+    assert batch.acknowledged is not None
+    stored = scene.log.messages[-1].message
+    assert (stored.magic, stored.producer_id, stored.marked_as) == (MAGIC, -1, None)
+    scene.restart(1, RAISED_2_8)
+    scene.world.double.produce(scene.world.proxies[0].address, PLACE, batch.answers[0].identity, batch.values)
+    scene.run(30.0)
+    (answer,) = scene.world.double.answers
+    assert answer[2:] == (0, batch.acknowledged[1])
+
+
+@pytest.mark.parametrize("release", [KEEPS_2_8, RAISED_2_8])
+@pytest.mark.parametrize("fault", [BrokerFault.LOST_REQUEST, BrokerFault.LATE_ANSWER])
+def test_another_batch_with_the_same_numbers_is_not_committed_by_a_takeover(
+    release: Release, fault: BrokerFault
+) -> None:
+    scene = Scene(keeps=release, proxies=2)
+    identity = scene.leave_unrecoverable()
+    assert set(scene.take_another_batch_over(identity, fault)) <= {*RETRIABLE, INVALID_RECORD}

@@ -32,7 +32,6 @@ WITHOUT_A_NAME = (kafka.API_VERSIONS, kafka.SASL_HANDSHAKE)
 PRODUCE_KEY_BYTES = b"\x00\x00"
 PROXY = "idemproxy"
 """The client id under which proxies produce. Another one is a client's own, whose bytes a proxy passes on."""
-FIRST_OWN_PRODUCER_ID = 1000
 FIRST_FETCH_OF_BATCHES, FIRST_FETCH_OF_ZSTD = 4, 10
 ZSTD, ZSTD_FROM = 4, 7
 """A codec, and the first version of Produce in which it may be used."""
@@ -154,8 +153,7 @@ class BrokerConnection:
             rows = [(topic, number, *self._known_producers(topic, number)) for topic, number in asked]
             self._answer(request, b"\x00" + describe_producers_answer(rows))
         elif key == kafka.INIT_PRODUCER_ID:
-            cluster.ids_issued += 1
-            self._answer(request, kafka.init_producer_id_answer(FIRST_OWN_PRODUCER_ID + cluster.ids_issued))
+            self._answer(request, kafka.init_producer_id_answer(cluster.issue_id()))
         else:
             raise kafka.BadRequest(f"api {key} is no part of this world")
 

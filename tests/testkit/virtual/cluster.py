@@ -97,6 +97,9 @@ class Broker:
         self.address = next(other for other in self.addresses if other != self.address)
 
 
+FIRST_OWN_PRODUCER_ID = 1000
+
+
 class VirtualCluster:
     """Brokers, partitions, and what the checker wants to know of them."""
 
@@ -141,6 +144,11 @@ class VirtualCluster:
             for partition in range(count):
                 leader = numbers[len(self.partitions) % len(numbers)]
                 self.partitions[topic, partition] = Partition(PartitionLog(sent=network.sent), tuple(numbers), leader)
+
+    def issue_id(self) -> int:
+        """Return a producer id that nobody has."""
+        self.ids_issued += 1
+        return FIRST_OWN_PRODUCER_ID + self.ids_issued
 
     @property
     def addresses(self) -> list[Address]:

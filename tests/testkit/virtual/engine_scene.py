@@ -4,12 +4,14 @@ engine appends goes to the virtual cluster."""
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from idemproxy.codecs.primitives import encode_unsigned_varint
 from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.proxy.broker.served import Idempotence
 from idemproxy.proxy.native.engine_session import EngineSession
 from idemproxy.proxy.native.raising import RaisingSession
 from idemproxy.proxy.versions import ApiKey
@@ -58,18 +60,27 @@ def produce(
 
 
 class EngineScene(RaisingScene):
-    """The brokers store format v2, and have the versions of Kafka 4 but that they still know the old ones."""
+    """The brokers store format v2, and have the versions of Kafka 4 but that they still know the old ones.
+    ``engine_topics``: patterns of topics beside which the brokers give idempotence; None: they do on no topic."""
 
-    def __init__(self) -> None:
+    def __init__(self, engine_topics: Sequence[str] | None = None) -> None:
         super().__init__(release=STORES_V2)
         asks = self.connect()
         assert asks.wire is not None
         asks.wire.send(INIT)
         self.run()
         self.producer_id: int = struct.unpack_from(">q", asks.data, 15)[0]
-        """Of the engine."""
+        """Of the engine, and noted as one of the brokers where these issue them."""
         asks.wire.close()
         self.run()
+        if engine_topics is not None:
+            assert self.line.wire is not None
+            self.line.wire.close()
+            self.engine.mode.engine_topics = tuple(engine_topics)
+            self.engine.serve_as(Idempotence.NATIVE)
+            self.line = self.connect()
+            self.engine.note_issued(self.producer_id, self.session, lambda: None)
+            self.run()
 
     def own(self, sequence: int = 0, *values: bytes, partition: int = 0, topic: str = TOPIC) -> tuple[str, int, bytes]:
         """A batch for the engine."""

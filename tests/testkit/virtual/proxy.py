@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from idemproxy.codecs.steps import at_once
@@ -47,6 +48,22 @@ class _InOrder(dict[Any, None]):
         self.pop(one, None)
 
 
+class _NotedIds:
+    """Takes the place of ``ProducerIds``: the ids are brokers'."""
+
+    def __init__(self, engine: Any, issue: Callable[[], int]) -> None:
+        self._engine, self._issue = engine, issue
+
+    def answer(self, principal: bytes, done: Callable[[int, int], None]) -> None:
+        """Issue one, which its client learns of once it is noted."""
+        producer_id = self._issue()
+        client = SimpleNamespace(principal=principal, address="client")
+        self._engine.note_issued(producer_id, client, lambda: done(0, producer_id))
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+
 class VirtualProxy:
     """One proxy over all its lives."""
 
@@ -76,6 +93,7 @@ class VirtualProxy:
         late_share: float = 0.0,
         traced_share: float = 0.0,
         owned_share: float = 0.0,
+        broker_issues: Callable[[], int] | None = None,
         appends_with_ids: bool = False,
     ) -> None:
         """``shares_store``: other proxies may use its Redis. ``clock_offset``: how long its machine was up before the
@@ -86,7 +104,10 @@ class VirtualProxy:
         ``name_expiry_seconds``: of a name. ``wall_clock_rate``: of the clock by which ids get old. ``has_names``:
         client ids are names. ``late_share``: of batches that are converted in a later pass. ``traced_share``: of
         batches whose span is wanted, which a flow prepares; 0: no spans are wanted. ``owned_share``: of its lives in
-        which it takes append reservations. ``appends_with_ids``: what it appends has the clients' producer ids."""
+        which it takes append reservations. ``broker_issues``: makes the producer ids, which the proxy notes, as where
+        brokers give idempotence on other topics; None: the proxy makes them. ``appends_with_ids``: what it appends has
+        the clients' producer ids."""
+        self._broker_issues = broker_issues
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -178,6 +199,9 @@ class VirtualProxy:
     def _begin(self, host: VirtualReactor, engine: Any) -> None:
         """Look for brokers and take part in what proxies share."""
         engine.start(self.store)
+        if self._broker_issues is not None:
+            engine.context.instance.brokers_issue_ids = True
+            engine._producer_ids = _NotedIds(engine, self._broker_issues)
         if self._has_hidden_ranges:
             engine.keep_hidden_ranges()
         self.store.start()

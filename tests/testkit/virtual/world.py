@@ -72,6 +72,8 @@ class WorldSettings:
     """Of the batches whose span is wanted: flows prepare them; 0: no spans are wanted."""
     owned_share: float = 0.0
     """Of the proxies' lives in which they take append reservations."""
+    brokers_issue_ids: bool = False
+    """Producer ids are the brokers', and noted in Redis."""
     appends_with_ids: bool = False
     """What the proxies append has the clients' producer ids, which the brokers check."""
     package: str = "idemproxy"
@@ -119,6 +121,7 @@ class World:
                 expiry_seconds=settings.expiry_seconds,
                 name_expiry_seconds=settings.name_expiry_seconds,
                 wall_clock_rate=settings.wall_clock_rate,
+                broker_issues=self.cluster.issue_id if settings.brokers_issue_ids else None,
                 appends_with_ids=settings.appends_with_ids,
             )
             for number, (offset, rate) in enumerate(clocks, 1)

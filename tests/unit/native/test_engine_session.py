@@ -160,8 +160,7 @@ def test_a_name_without_a_timeout_for_transactions_is_a_producer_name() -> None:
 
 @pytest.mark.parametrize(("topic", "is_engines"), [(TOPIC, True), ("of-the-brokers", False)])
 def test_where_producers_stopped_the_engine_tells_of_its_topics(topic: str, is_engines: bool) -> None:
-    scene = EngineScene()
-    scene.engine.has_engine_topic = lambda name: name == TOPIC
+    scene = EngineScene([TOPIC])
     scene.send(produce(1, scene.own()))
     scene.run(2)
     del scene.line.data[:]
@@ -225,8 +224,7 @@ def test_plain_batches_among_those_of_the_engine_go_in_a_request_of_their_own() 
 
 
 def test_a_request_for_topics_of_both_kinds_is_split() -> None:
-    scene = EngineScene()
-    scene.engine.has_engine_topic = lambda topic: topic == TOPIC
+    scene = EngineScene([TOPIC])
     other = "native", 0, batch([b"value"], producer_id=5, sequence=3)
     scene.send(produce(1, other, scene.own()))
     end = scene.ends[-1]
@@ -241,17 +239,22 @@ def test_a_request_for_topics_of_both_kinds_is_split() -> None:
 
 @pytest.mark.parametrize("transactional_id", [None, "tx"])
 def test_a_request_for_topics_of_the_brokers_passes(transactional_id: str | None) -> None:
-    scene = EngineScene()
-    scene.engine.has_engine_topic = lambda topic: False
+    scene = EngineScene(["others"])
     sent = produce(1, scene.own(), transactional_id=transactional_id)
     scene.send(sent)
     assert bytes(scene.ends[-1].data) == sent
 
 
-def test_a_transactional_batch_for_a_topic_of_the_engine_is_refused() -> None:
-    scene = EngineScene()
-    scene.send(produce(1, scene.own(), transactional_id="tx"))
-    assert scene.codes() == [ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED]
+@pytest.mark.parametrize(
+    ("engine_topics", "code"),
+    [(None, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED), ([TOPIC], ErrorCode.INVALID_TOPIC_EXCEPTION)],
+)
+def test_a_transactional_batch_for_a_topic_of_the_engine_is_refused(
+    engine_topics: list[str] | None, code: ErrorCode
+) -> None:
+    scene = EngineScene(engine_topics)
+    scene.send(produce(1, ("native", 0, scene.own()[2]), scene.own(), transactional_id="tx"))
+    assert scene.codes() == [code]
     assert scene.keys() == []
 
 

@@ -113,6 +113,19 @@ def test_a_search_in_a_wrapper_of_many_records_is_made_in_steps(messages_read: M
     assert at_once(stored(3, 2)) == at_once(stored(4, 1, at_once(stored(3, 1))))
 
 
+@pytest.mark.parametrize("name_count", [1, 40])
+def test_an_audit_looks_at_a_busy_producers_batches_once_and_in_steps(
+    name_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CHUNK_STEP_RECORDS", 10)
+    data = b"".join(wrapper(number, b"v", key=encode_batch_marker([Identity(7, 0, number, 1)])) for number in range(50))
+    names = [Identity(7, 0, 20 + number, 1) for number in range(name_count)]
+    steps = chunk_of(data).copies_from(names, 10)
+    assert len(list(steps)) == 4
+    assert [one for one, _ in at_once(chunk_of(data).copies_from(names, 10))] == names[:30]
+    assert at_once(chunk_of(data).copies_from(names, 30)) == [(name, name.base_sequence) for name in names[10:30]]
+
+
 def test_equal_records_are_found_wherever_they_are() -> None:
     chunk = chunk_of(plain(1_000) + wrapper(BASE + 1_000, b"a", b"b", b"a") + wrapper(BASE + 1_003, b"a"), BASE)
     assert list(chunk.offsets_of(content_digest(None, b"a"))) == [BASE + 1_000, BASE + 1_002, BASE + 1_003]

@@ -58,6 +58,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "codec_not_served": (answers.codec_not_served, 76),
     "invalid_acks": (lambda: answers.invalid_acks(2), 21),
     "transactional": (answers.transactional, 53),
+    "transactional_natively": (answers.transactional_natively, 17),
 }
 
 

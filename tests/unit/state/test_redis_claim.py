@@ -10,6 +10,8 @@ from idemproxy.state.redis_claim import ClusterClaim, Stored, StoredLook
 from idemproxy.state.redis_greeting import Login
 from idemproxy.state.redis_store import RedisStore
 from idemproxy.state.store import (
+    MODE_NATIVE,
+    MODE_PROXY,
     StoreAway,
     StoreEvent,
     StoreRefused,
@@ -36,9 +38,11 @@ class Scene:
         self.redis = VirtualRedis(self.network, ADDRESS)
         self.host = self.network.host("proxy")
         self.cluster_id: str | None = "ours"
+        self.mode = MODE_PROXY
         self.anothers: list[tuple[bytes, str]] = []
         self.events: list[StoreEvent] = []
-        self.claim = ClusterClaim("c", lambda: self.cluster_id, lambda *ids: self.anothers.append(ids))
+        is_anothers = lambda *ids: self.anothers.append(ids)  # noqa: E731
+        self.claim = ClusterClaim("c", lambda: self.cluster_id, is_anothers, lambda: self.mode)
 
     def start(self) -> RedisStore:
         store: RedisStore = RedisStore(
@@ -70,7 +74,12 @@ class Scene:
         )
 
         def begin() -> None:
-            look(login=Login(None, None, 0), needs_proxies=needs_proxies, becomes_native=lambda _stored: becomes_native)
+            look(
+                login=Login(None, None, 0),
+                needs_proxies=needs_proxies,
+                becomes_native=lambda _stored: becomes_native,
+                native=MODE_NATIVE,
+            )
 
         self.host.post(begin)
         assert self.network.run(10, lambda: bool(looked))
@@ -109,7 +118,7 @@ def test_a_proxy_that_is_to_give_idempotence_where_brokers_do_writes_nothing() -
     scene.redis.put(MODE, b"native")
     before = scene.keys
     assert scene.start().data_generation is None
-    assert any(isinstance(event, StoreRefused) and "native gives idempotence" in event.reason for event in scene.events)
+    assert any(isinstance(event, StoreRefused) and "is native in Redis" in event.reason for event in scene.events)
     assert (scene.keys, scene.anothers) == (before, [])
 
 

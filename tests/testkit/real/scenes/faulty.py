@@ -153,11 +153,12 @@ class FaultyScene:
         seconds_max: float,
         one_in_flight: bool = False,
         in_group: bool = False,
+        kind: str = "topic",
     ) -> dict[str, ClientResult]:
         """Let these clients produce at the same time, each to a topic and over a relay of its own; judge each.
         ``one_in_flight``: each sends a request only when the last one was answered. ``in_group``: each reads its topic
-        as a member of a group, too, through its relay and the proxy."""
-        topics = {client: fresh_topic(self.cluster, partitions) for client in clients}
+        as a member of a group, too, through its relay and the proxy. ``kind``: with which the topics' names begin."""
+        topics = {client: fresh_topic(self.cluster, partitions, kind=kind) for client in clients}
         self.topics = tuple(topics.values())
         results = {}
         with ExitStack() as stack:
