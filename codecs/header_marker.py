@@ -13,8 +13,12 @@ from hashlib import blake2b
 from struct import Struct
 from typing import Final
 
+from crc32c import crc32c
+
 from .batch_marker import Identity
-from .record_batch import PRODUCER, PRODUCER_AT, BatchHeader, sign
+from .kernel import KERNEL
+from .record_batch import ATTRIBUTES_AT, CRC_AT, PRODUCER, PRODUCER_AT, BatchHeader
+from .steps import STEP_BYTES, Steps
 
 HEADER_MARKER_BYTES: Final = 6
 NO_PRODUCER_ID: Final = -1
@@ -25,6 +29,7 @@ _OTHER_EPOCH: Final = 1 << 46
 _IDENTITY: Final = Struct(">qhii")
 _FIELDS: Final = Struct(">hi")
 _HASH: Final = blake2b(digest_size=8, person=b"header")
+_UINT32: Final = Struct(">I")
 
 
 def header_marker_of(identity: Identity) -> int:
@@ -49,11 +54,18 @@ def read_header_marker(header: BatchHeader) -> int | None:
     return int.from_bytes(_FIELDS.pack(header.producer_epoch, header.base_sequence), "big")
 
 
-def marked_batch(batch: memoryview, identity: Identity) -> bytearray:
+def marking_batch(batch: memoryview, identity: Identity) -> Steps[bytearray]:
     """Return a client's batch, whose CRC was verified, with the marker in the place of its producer, and signed
     again. Its records stay as they are."""
-    marked = bytearray(batch)
+    # Grown step by step: to make room for 100 MiB takes as long as to fill it.
+    marked = bytearray(batch[:STEP_BYTES])
     fields = _FIELDS.unpack(header_marker_of(identity).to_bytes(HEADER_MARKER_BYTES, "big"))
     PRODUCER.pack_into(marked, PRODUCER_AT, NO_PRODUCER_ID, *fields)
-    sign(marked)
+    crc = KERNEL.crc32c(marked, ATTRIBUTES_AT) if KERNEL else crc32c(memoryview(marked)[ATTRIBUTES_AT:])
+    for start in range(STEP_BYTES, batch.nbytes, STEP_BYTES):
+        yield
+        part = batch[start : start + STEP_BYTES]
+        marked += part
+        crc = crc32c(part, crc)
+    _UINT32.pack_into(marked, CRC_AT, crc)
     return marked

@@ -89,8 +89,8 @@ class Kernel(Protocol):
         """Return what ``batch_marker.anchor_of_batch_marker`` does."""
 
     def mark_batch(self, batch: Buffer, /) -> tuple[bytes, bytes, bytes, bytes] | None:
-        """Return (a whole, uncompressed batch as ``header_marker.marked_batch`` makes it of the identity in its header,
-        its anchor, the digest of its first record's content, the digest of its records)."""
+        """Return (a whole, uncompressed batch as ``header_marker.marking_batch`` makes it of the identity in its
+        header, its anchor, the digest of its first record's content, the digest of its records)."""
 
     def digest_batch(self, batch: Buffer, /) -> tuple[bytes, bytes] | None:
         """Return (``logged.anchor_of_own_ids`` of a whole, uncompressed batch, the digest of its records)."""

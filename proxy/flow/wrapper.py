@@ -10,7 +10,7 @@ from ...codecs import convert
 from ...codecs.batch_marker import Identity, anchor_of_batch_marker, encode_batch_marker
 from ...codecs.compression import Codec
 from ...codecs.convert import Inner
-from ...codecs.header_marker import header_marker_of, marked_batch
+from ...codecs.header_marker import header_marker_of, marking_batch
 from ...codecs.logged import anchor_of_header_marker, anchor_of_own_ids
 from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
@@ -67,10 +67,11 @@ def wrapping(
     )
 
 
-def marking(identity: Identity, batch: memoryview, header: BatchHeader, content: bytes, count: Count) -> Wrapper:
+def marking(identity: Identity, batch: memoryview, header: BatchHeader, content: bytes, count: Count) -> Steps[Wrapper]:
     """Return a client's batch as it is appended where the leader stores format v2."""
+    marked = yield from marking_batch(batch, identity)
     anchor = anchor_of_header_marker(header_marker_of(identity), identity.record_count)
-    return marked_wrapper(identity, marked_batch(batch, identity), anchor, content, header, count)
+    return marked_wrapper(identity, marked, anchor, content, header, count)
 
 
 def marked_wrapper(

@@ -80,7 +80,7 @@ class Target:
             batch.digest = yield from convert.digesting_whole(batch.records, batch.header, limits.UNPACKED_BYTES_MAX)
         records = batch.records, header
         (content,) = yield from convert.digesting_batch(*records, limits.UNPACKED_BYTES_MAX, count=1)
-        return deque((marking(_identity(self, whose), *records, content, self.hold_bytes),))
+        return deque(((yield from marking(_identity(self, whose), *records, content, self.hold_bytes)),))
 
 
 def planning(target: Target, group: Sequence[Batch], form: Form) -> Steps[deque[Wrapper]]:

@@ -252,7 +252,7 @@ class Takeover:
             return
         await self._conclude(entry_now, intent, result)
 
-    # R9 lives here: what another batch has under the intent's numbers is not committed as the intent's.
+    # R9: what another batch has under the intent's numbers is not committed as the intent's.
     async def _compared(self, entry: Entry, intent: Intent, result: Searched) -> Resolution:
         """Return the result if it is of the intent's batches. In a conditional partition each client's batch is
         compared when it comes (rule R23)."""

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from idemproxy.codecs.batch_marker import Identity, parse_batch_marker
-from idemproxy.codecs.header_marker import marked_batch
 from idemproxy.codecs.record_batch import Record, encode_batch
+from testkit.stage.logs import marked_batch
 from testkit.virtual.client_bytes import batch_bytes
 from testkit.virtual.kafka_bytes import DESCRIBE_PRODUCERS
 from testkit.virtual.library_client import TOPIC, Client, World, fetched, produce_request, wrapper

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from random import Random
 
-from idemproxy.codecs import batch_digest, batch_marker, compression, convert, record_batch
+from idemproxy.codecs import batch_digest, batch_marker, compression, convert, header_marker, record_batch
 from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner
@@ -17,7 +17,7 @@ from idemproxy.codecs.steps import at_once
 from idemproxy.proxy.producer import grouping
 
 OUTPUT_BYTES_MAX = 1 << 24
-USERS = (batch_digest, compression, convert, batch_marker, record_batch, grouping)
+USERS = (batch_digest, compression, convert, batch_marker, header_marker, record_batch, grouping)
 """The modules that have the kernel do something."""
 _DROPS_ALL = HeaderPolicy(("*",))
 _SIZES = (0, 1, 2, 63, 64, 65, 127, 128, 129, 300, 3_000, 70_000)

@@ -5,7 +5,7 @@ import pytest
 from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.errors import WireError
-from idemproxy.codecs.header_marker import header_marker_of, marked_batch, read_header_marker
+from idemproxy.codecs.header_marker import header_marker_of, marking_batch, read_header_marker
 from idemproxy.codecs.logged import LoggedBatch, anchor_of, anchor_of_header_marker, iterate_logged
 from idemproxy.codecs.message_set import ShallowMessage, encode_set
 from idemproxy.codecs.record_batch import (
@@ -16,6 +16,11 @@ from idemproxy.codecs.record_batch import (
     parse_single_batch,
     verify_crc,
 )
+from idemproxy.codecs.steps import STEP_BYTES
+from testkit.real.machine.kernel_build import current
+from testkit.stage.either_way import WAYS
+from testkit.stage.kernel_cases import with_kernel
+from testkit.stage.logs import marked_batch
 
 IDENTITY = Identity(4_000_000_000, 3, 2**31 - 2, 3)
 HASHED_TO_PLAIN = (38945, 58637)
@@ -41,6 +46,19 @@ def test_a_marked_batch_is_the_clients_but_for_its_producer(codec: Codec) -> Non
     before = parse_single_batch(memoryview(sent))
     assert header[2:6] == before[2:6]
     assert header.record_count == before.record_count
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_large_batch_is_marked_in_steps(way: str) -> None:
+    value = bytes(range(256)) * (STEP_BYTES // 64)  # four steps, and one of what is left
+    sent = memoryview(encode_batch([Record(0, 5, None, value)], producer_id=7, producer_epoch=3, base_sequence=5))
+    with with_kernel(current() if way == "kernel" else None):
+        assert len(list(marking_batch(sent, IDENTITY))) == 4
+        marked = memoryview(marked_batch(sent, IDENTITY))
+    header = parse_single_batch(marked)
+    verify_crc(marked, header)
+    assert read_header_marker(header) == header_marker_of(IDENTITY)
+    assert marked[BATCH_OVERHEAD_BYTES:] == sent[BATCH_OVERHEAD_BYTES:]
 
 
 def test_every_part_of_an_identity_changes_the_marker() -> None:

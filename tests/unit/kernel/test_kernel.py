@@ -19,7 +19,7 @@ from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner, converting, digesting_whole, wrapping
 from idemproxy.codecs.errors import ChecksumMismatch, WireError
-from idemproxy.codecs.header_marker import header_marker_of, marked_batch
+from idemproxy.codecs.header_marker import header_marker_of
 from idemproxy.codecs.kernel import Kernel
 from idemproxy.codecs.logged import anchor_of_header_marker, anchor_of_own_ids
 from idemproxy.codecs.message_set import encode_set
@@ -36,6 +36,7 @@ from testkit.stage.kernel_cases import (
     with_kernel,
     wrapper_in_python,
 )
+from testkit.stage.logs import marked_batch
 from testkit.stage.wrappers import to_inner
 
 BATCHES = 3_000

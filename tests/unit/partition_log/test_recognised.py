@@ -8,7 +8,6 @@ import pytest
 
 from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.header_marker import marked_batch
 from idemproxy.codecs.logged import LoggedBatch, anchor_of, anchor_of_own_ids, iterate_logged
 from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.codecs.steps import at_once
@@ -19,6 +18,7 @@ from idemproxy.proxy.partition_log.recognised import AHEAD_MAX, Recogniser
 from idemproxy.state.commit import Stored
 from idemproxy.state.decide import BatchIdentity
 from idemproxy.state.producer_ids import CONDITIONAL_ID
+from testkit.stage.logs import marked_batch
 from testkit.virtual.library_client import wrapper
 
 PRODUCER, WRAPPED = 42, 5

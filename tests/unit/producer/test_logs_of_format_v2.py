@@ -6,13 +6,13 @@ from dataclasses import replace
 import pytest
 
 from idemproxy.codecs.batch_marker import Identity
-from idemproxy.codecs.header_marker import marked_batch
 from idemproxy.codecs.logged import anchor_of, iterate_logged
 from idemproxy.proxy import limits
 from idemproxy.proxy.partition_log.log_offsets import Position
 from idemproxy.state.commit import fresh
 from idemproxy.state.entry import NO_PRINCIPAL
 from idemproxy.state.producer_ids import pack_block
+from testkit.stage.logs import marked_batch
 from testkit.stage.sequencer import (
     BLOCK_KEY,
     NEXT_DATA_GENERATION,

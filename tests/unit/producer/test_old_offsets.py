@@ -3,6 +3,8 @@ were a time of its own, whatever the topic's settings (rule R9)."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from idemproxy.codecs.record_batch import LOG_APPEND_TIME_FLAG, Record, encode_batch
@@ -21,7 +23,7 @@ def test_an_old_offset_has_a_log_append_time_only_where_the_broker_sets_timestam
     stage.run(12)
     assert first.code == 0
     record, attributes = Record(0, 1_700_000_000_000, None, b"value 1", ()), LOG_APPEND_TIME_FLAG * is_stamped
-    whose = {"producer_id": PRODUCER_ID, "producer_epoch": 0, "base_sequence": 1}
+    whose: dict[str, Any] = {"producer_id": PRODUCER_ID, "producer_epoch": 0, "base_sequence": 1}
     stage.log.append(encode_batch([record], **whose, attributes=attributes), stage.now, stores=MAGIC)
     stage.log.append(bytes(batch_of([b"another's"], 0, producer_id=7)), stage.now, stores=MAGIC)
     stage.log.advance(stage.log.end_offset)
