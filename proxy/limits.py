@@ -286,6 +286,16 @@ REFUSED_BACKOFF_SECONDS_MIN: Final = 1.0
 REFUSED_BACKOFF_SECONDS_MAX: Final = 10.0
 """Between two tries at a broker that answers and cannot be served: another one may take its place, but that is not
 urgent."""
+PROBE_KEPT_SECONDS: Final = 30 * 24 * 3600
+"""How long what a probe has found out is kept for all proxies of a cluster name. A service may change what it does with
+batches and not the versions that it lists: a start after that probes it again."""
+PROBE_TRIES_MAX: Final = 3
+"""Probes in a row where responses are missing, by which a broker that restarts is taken for one that fails."""
+PROBE_REASONS_MAX: Final = 20
+PROBE_REASON_LENGTH_MAX: Final = 300
+PROBED_RANGES_MAX: Final = 32
+"""Of what is kept of a probe: its reasons, the characters of each, and the kinds of brokers that it is about. With
+these it has less than 20 KB."""
 LEADER_AWAY_SECONDS: Final = 0.5
 """How often a batch whose leader is known and cannot be reached looks again."""
 LEFT_LOOK_SECONDS: Final = 10.0

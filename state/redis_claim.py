@@ -13,7 +13,7 @@ from ..values import value
 from .inspection import EntryPlace, MemberPlace, parse_key, prefix
 from .redis_greeting import Greeting, Login, Refuse, give_up_on
 from .redis_link import RedisLink, Reply, pack
-from .store import StoreAway, cluster_key, mode_key
+from .store import StoreAway, cluster_key, mode_key, verdict_key
 
 _SCAN_COUNT = b"500"
 """Keys that one SCAN looks at: with the longest topic names its reply is far below ``REPLY_BYTES_MAX``."""
@@ -21,7 +21,8 @@ _SCAN_COUNT = b"500"
 
 @value(frozen=True, slots=True)
 class Stored:
-    """What is stored under a cluster's name. ``cluster_id``: of the brokers; ``mode``: of ``mode_key``; None: absent.
+    """What is stored under a cluster's name. ``cluster_id``: of the brokers; ``mode``: of ``mode_key``; ``verdict``: of
+    ``verdict_key``; None: absent.
     ``has_entries``: Does a producer have an entry? ``has_proxies``: Is a proxy registered, that is, does one run that
     gives idempotence? Both False where nobody asked."""
 
@@ -29,6 +30,7 @@ class Stored:
     mode: bytes | None = None
     has_entries: bool = False
     has_proxies: bool = False
+    verdict: bytes | None = None
 
 
 class ClusterClaim:
@@ -112,13 +114,16 @@ class StoredLook:
         becomes_native: Callable[[Stored], bool],
         native: bytes,
         done: Callable[[Stored | StoreAway], None],
+        verdict: tuple[bytes, int] | None = None,
     ) -> None:
         """``needs_entries``: look for an entry, too; that may walk all keys. ``needs_proxies``: then also for a proxy
         that is registered, even if there is an entry. ``becomes_native``: asked once with what is stored; True: the
-        stored mode becomes ``native``, if one is stored. That is the only thing that is ever written.
+        stored mode becomes ``native``, if one is stored. ``verdict``: stored before the look, for so many seconds.
+        Nothing else is ever written.
         ``done`` gets what was stored before, or why Redis cannot be asked."""
         self._cluster = cluster
         self._login = login
+        self._verdict = verdict
         self._needs_entries = needs_entries
         self._needs_proxies = needs_proxies
         self._has_entries = self._has_proxies = False
@@ -132,17 +137,24 @@ class StoredLook:
         Greeting(self._link, self._login, self._end_away, lambda _info: self._read())
 
     def _read(self) -> None:
-        for key in (cluster_key(self._cluster), mode_key(self._cluster)):
+        if self._verdict is not None:
+            text, seconds = self._verdict
+            self._link.call(pack(b"SET", verdict_key(self._cluster), text, b"EX", b"%d" % seconds), self._written)
+        for key in (cluster_key(self._cluster), mode_key(self._cluster), verdict_key(self._cluster)):
             self._link.call(pack(b"GET", key), self._take_value)
+
+    def _written(self, reply: Reply | StoreAway) -> None:
+        if reply != b"OK":
+            _give_up(self._link, self._end_away, reply)
 
     def _take_value(self, reply: Reply | StoreAway) -> None:
         if reply is not None and not isinstance(reply, bytes):
             _give_up(self._link, self._end_away, reply)
             return
         self._values.append(reply)
-        if len(self._values) == 2 and self._needs_entries:
+        if len(self._values) == 3 and self._needs_entries:
             self._scan(b"0")
-        elif len(self._values) == 2:
+        elif len(self._values) == 3:
             self._take()
 
     def _scan(self, cursor: bytes) -> None:
@@ -164,8 +176,8 @@ class StoredLook:
                 _give_up(self._link, self._end_away, reply)
 
     def _take(self) -> None:
-        cluster_id, mode = self._values
-        stored = Stored(cluster_id, mode, self._has_entries, self._needs_proxies and self._has_proxies)
+        cluster_id, mode, verdict = self._values
+        stored = Stored(cluster_id, mode, self._has_entries, self._needs_proxies and self._has_proxies, verdict)
 
         def written(reply: Reply | StoreAway) -> None:
             if reply is None or reply == b"OK":

@@ -358,3 +358,10 @@ def mode_key(cluster: str) -> bytes:
     """Return the key that says who gives idempotence to the producers of a cluster: ``MODE_PROXY``, or a value of
     ``native_mode``. One value for all proxies; absent where no proxy has given it."""
     return f"idem:{cluster}:mode".encode()
+
+
+@_kind("verdict", rb"verdict")
+def verdict_key(cluster: str) -> bytes:
+    """Return the key of what a probe has found out about a cluster whose brokers do not show that they are Kafka: one
+    value for all proxies, opaque here, which expires."""
+    return f"idem:{cluster}:verdict".encode()

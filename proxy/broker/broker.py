@@ -42,6 +42,7 @@ from ..partition_log.log_reader import LogReader
 from ..settings.addresses import shown
 from ..versions import FIRST_PROBE, ApiKey, BrokerRanges, Detected, Probe, detect
 from .mode import Mode
+from .probed import needs_probe
 from .produce_connection_pool import ProduceConnectionPool, ProduceConnectionStatistics
 from .served import SETTINGS, Idempotence, Judgement, Kind, Refusal, by_version, judge_wanted, needs_settings
 
@@ -234,6 +235,8 @@ class Broker:
         """Reactor seconds since when it cannot be asked; None while it can be."""
         self.judgement: Judgement | None = None
         """What it can be served as, once it has reported what it is; None while that is not known."""
+        self.awaits_probe = False
+        """Is it connected, and to be probed before it can be judged?"""
         self.refusal: Refusal | None = None
         """Why it was not served when it could be asked last; None if it was, or could never be asked."""
         connect = partial(reactor.connect, address)
@@ -472,6 +475,10 @@ class Broker:
         if self.id == BOOTSTRAP_ID:  # nothing is produced to a broker that is not listed in Metadata
             self._is_certain()
             return
+        if self._mode.wanted is None and needs_probe(found):
+            self.awaits_probe = True
+            self.judge_by_probe()
+            return
         which = AskSettings(self.id, SETTINGS)
         try:
             version = which.version_for(self.ranges) if needs_settings(found, self._mode.enough) else None
@@ -500,6 +507,17 @@ class Broker:
             self._refuse(unsure)  # the next try may tell what it is: until then nothing is chosen
             return
         self.judgement = judgement
+        self._on_judged()
+        self.serve_or_refuse()
+
+    def judge_by_probe(self) -> None:
+        """Judge it if it waits for a probe that is there now."""
+        probed = self._mode.probed
+        if not self.awaits_probe:
+            return
+        if probed is not None and probed.is_about(self.ranges):
+            self.awaits_probe = False
+            self.judgement = probed.judgement
         self._on_judged()
         self.serve_or_refuse()
 
@@ -562,7 +580,7 @@ class Broker:
         self._again(limits.CONNECT_BACKOFF_SECONDS_MIN, limits.CONNECT_BACKOFF_SECONDS_MAX)
 
     def _disconnected(self, reason: str) -> None:
-        self.is_ready = self.takes_batches = False
+        self.is_ready = self.takes_batches = self.awaits_probe = False
         self.judgement = None
         if self.away_since is None:
             self.away_since = self._reactor.now()

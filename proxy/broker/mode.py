@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from ...state.redis_claim import Stored
 from ...state.store import MODE_PROXY, engine_topics_of, native_mode
+from .probed import Probed
 from .served import Idempotence
 
 _REDIS_SAYS = (
@@ -36,9 +37,9 @@ class Mode:
     ``by_brokers``: what the listed brokers can be served as now; None: that is not known. ``chosen``: the mode now;
     None until it is chosen. ``engine_topics``: patterns of topics on which the proxy gives idempotence also where the
     brokers give it on all others. ``appends_with_ids``: what the proxy appends has the clients' producer ids in any
-    mode."""
+    mode. ``probed``: what is known of brokers that do not show that they are Kafka."""
 
-    __slots__ = ("appends_with_ids", "by_brokers", "chosen", "engine_topics", "wanted")
+    __slots__ = ("appends_with_ids", "by_brokers", "chosen", "engine_topics", "probed", "wanted")
 
     def __init__(
         self, wanted: Idempotence | None, engine_topics: Iterable[str] = (), *, appends_with_ids: bool = False
@@ -47,6 +48,7 @@ class Mode:
         self.engine_topics = tuple(sorted(set(engine_topics)))
         self.appends_with_ids = appends_with_ids
         self.by_brokers: Idempotence | None = None
+        self.probed: Probed | None = None
         self.chosen = wanted
 
     @classmethod

@@ -6,7 +6,8 @@ give it themselves ("native"), each of them needs producer ids, and v2. Source o
 3.9.1.
 
 That a broker lists InitProducerId does not show that it checks sequences: some services take producer ids and ignore
-them. Nothing is refused for it, but a broker that does not show that it is Kafka has a remark.
+them. A broker that does not show that it is Kafka is probed (``probed.py``). Where it is configured who gives
+idempotence it is not: then it is served, and has a remark.
 """
 
 from __future__ import annotations
@@ -129,26 +130,29 @@ def judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
     if not found.ranges or shows_kafka(found.ranges):
         takes_any = found.ranges.get(ApiKey.INIT_PRODUCER_ID, (0, 0))[1] >= _ANY_SEQUENCE_FROM
         return replace(judgement, takes_ids=takes_any and judgement.form is Form.MARKED_V2)
+    refusal = judgement.in_proxy
+    if refusal is not None and refusal.kind is Kind.UNSERVED and found.version == NEWER:
+        # Its settings tell nothing. If it does not keep batch markers, the first append shows that.
+        judgement = replace(judgement, in_proxy=None, form=Form.MARKED_V2)
     remark = f"{judgement.remark}; it {MAY_STORE_OTHERWISE}" if judgement.remark else MAY_STORE_OTHERWISE
     return replace(judgement, remark=remark, native_remark=MAY_IGNORE_IDS)
 
 
 def _judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
     if found.version != NEWER:
-        return Judgement(by_version(found), _WITHOUT_IDS)
-    if not has_producer_ids(found.ranges):
-        return Judgement(_without_ids(reported), _WITHOUT_IDS)
+        return Judgement(by_version(found), WITHOUT_IDS)
+    in_native = None if has_producer_ids(found.ranges) else WITHOUT_IDS
     if found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
-        return Judgement(None, None, Form.MARKED_V2)
+        return Judgement(None, in_native, Form.MARKED_V2)
     form = UNTOLD if reported is None else by_settings(reported)
     if isinstance(form, Refusal):
-        return Judgement(form, form, Form.MARKED_V2)
+        return Judgement(form, in_native or form, Form.MARKED_V2)
     if form is Form.MARKED_V2:
-        return Judgement(None, None, form)
+        return Judgement(None, in_native, form)
     assert reported is not None
     said = reported.values.get(_FORMAT)
     why = f"{_HAS_IDS}, but stores message format {said}, in which it has no idempotence; raise {_FORMAT} first"
-    return Judgement(None, Refusal(Kind.UNSERVED, why), remark=remark(reported))
+    return Judgement(None, in_native or Refusal(Kind.UNSERVED, why), remark=remark(reported))
 
 
 def judge_wanted(found: Detected, reported: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:
@@ -173,22 +177,14 @@ def by_version(found: Detected) -> Refusal | None:
 UNTOLD = Refusal(Kind.UNSERVED, f"{_HAS_IDS}, and does not tell which message format it stores")
 """For a broker of Kafka 0.11 or later that cannot be asked for its settings."""
 
-NO_KAFKA = Refusal(
-    Kind.UNSERVED,
-    "it has newer versions than Kafka 0.10 and no producer ids (InitProducerId), so it is no Kafka: idemproxy cannot "
-    "tell how it stores batches. Point idemproxy at Kafka brokers, 0.10.0 or later",
-)
 _DOES_NOT_SHOW = "does not list what Kafka's brokers send each other, and may be another service"
+_PROBE_IT = "`idemproxy probe` shows it, and upstream.idempotence: auto goes by it"
 MAY_IGNORE_IDS = (
-    f"{_DOES_NOT_SHOW}: some list InitProducerId and ignore producer ids, and store a retry twice. Send one batch with "
-    "a producer id twice and read the topic before you rely on its idempotence"
+    f"{_DOES_NOT_SHOW}: some list InitProducerId and ignore producer ids, and store a retry twice. {_PROBE_IT}"
 )
-MAY_STORE_OTHERWISE = (
-    f"{_DOES_NOT_SHOW}: idempotence needs message format v1 as Kafka 0.10 stores it, with the keys of compressed "
-    "messages"
-)
+MAY_STORE_OTHERWISE = f"{_DOES_NOT_SHOW}: idempotence needs batches that are kept as they are sent. {_PROBE_IT}"
 
-_WITHOUT_IDS = Refusal(
+WITHOUT_IDS = Refusal(
     Kind.UNSERVED, f"it has no producer ids of its own, and the brokers are to give idempotence ({_SETTING}: native)"
 )
 
@@ -205,17 +201,6 @@ def by_settings(reported: BrokerSettings) -> Form | Refusal:
         return Form.MARKED_V2
     is_kept = _is_before(form, _OWN_FORMAT_FROM) and _is_before(protocol, _FORMAT_IGNORED_FROM)
     return Form.WRAPPER_V1 if is_kept else Form.MARKED_V2
-
-
-def _without_ids(reported: BrokerSettings | None) -> Refusal | None:
-    """The same for one with newer versions and no producer ids: only its settings can show that it stores v1."""
-    found = NO_KAFKA if reported is None else by_settings(reported)
-    if isinstance(found, Form):
-        return None if found is Form.WRAPPER_V1 else NO_KAFKA
-    if found.kind is not Kind.UNSURE:
-        return NO_KAFKA
-    assert reported is not None
-    return Refusal(Kind.UNSURE, f"it does not tell its settings: error {reported.error_code}")
 
 
 def remark(reported: BrokerSettings) -> str:

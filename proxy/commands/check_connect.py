@@ -25,6 +25,7 @@ from ..bridge.asks import Metadata
 from ..bridge.cluster import Cluster
 from ..broker.broker import Broker
 from ..broker.mode import NATIVE_LATER, Mode, shown_topics
+from ..broker.probed import Probed
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence, choose
@@ -58,6 +59,10 @@ _REMEDIES = {
 """By words of the reason."""
 _MOST_OFTEN_AT_REDIS = "is this Redis, and does it ask for TLS (redis.tls)?"
 _NO_RIGHT = "NOPERM"
+_AWAITS_PROBE = (
+    "does not show that it is Kafka: `idemproxy run` probes what it does with batches, as `idemproxy probe` does, on a "
+    "topic of its own. That decides how it is served"
+)
 
 
 def try_everything(settings: Settings) -> list[Finding]:
@@ -87,6 +92,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         if settings.redis is not None:
             look = partial(_look, over(REDIS_PLACE), settings.redis, settings.cluster)
             stored = await look(needs_entries=False)
+            mode.probed = Probed.unpack(stored.verdict) if isinstance(stored, Stored) else None
             if isinstance(stored, Stored) and mode.wanted is not Idempotence.PROXY:
                 entries = await look(needs_entries=True, needs_proxies=mode.wanted is Idempotence.NATIVE)
                 if isinstance(entries, StoreAway):
@@ -300,6 +306,8 @@ class _Tried:
 
     def finding(self) -> Finding:
         """Return what was found."""
+        if self.broker.awaits_probe:
+            return Finding("warning", self.what, _AWAITS_PROBE)
         if not self.broker.is_ready:
             return Finding("problem", self.what, self.reason)
         if self.broker.remark:
@@ -382,6 +390,8 @@ class _Brokers:
                 self.mode.chosen = chosen
             for one in tried:
                 one.broker.serve_or_refuse()
+                if one.broker.awaits_probe:
+                    one.is_over.set()
 
         for key, place in places:
             address = (place.host, place.port)

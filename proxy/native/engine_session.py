@@ -373,6 +373,7 @@ class EngineSession(NativeSession):
         told = dict(super()._announced(listed))
         if not self._is_by_topic:  # about other topics the broker itself is asked
             told[_DESCRIBE_PRODUCERS] = OWN_RANGES[_DESCRIBE_PRODUCERS]
+            told.setdefault(_INIT_PRODUCER_ID, OWN_RANGES[_INIT_PRODUCER_ID])  # a service may have none
         return {**told, CONDITIONAL_PUBLISH: (0, 0)} if self._host.conditional_topics.are_any else told
 
     def _take(self, whole: Frame) -> bool:

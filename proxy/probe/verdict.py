@@ -12,7 +12,7 @@ from ...values import value
 from ..flow.form import Form
 from .batches import FIRST_OF_UNKNOWN
 from .seen import FORMAT_V2, Again, Compressed, Offsets, RequestOrder, Seen, Times
-from .trials import Outcome, Returned
+from .trials import NO_RESPONSE, Outcome, Returned
 
 V2: Final = tuple(form for form in Form if form.is_v2)
 ALL: Final = tuple(Form)
@@ -65,10 +65,24 @@ def rows_of(seen: Seen) -> list[Row]:
     return rows
 
 
+def _missing(rows: Iterable[Row]) -> dict[Form, list[Row]]:
+    shown = list(rows)
+    return {form: [row for row in shown if row.meets.get(form) is False] for form in ALL}
+
+
+def forms_of(rows: Iterable[Row]) -> tuple[Form, ...]:
+    """Return all forms of which nothing is missing, the preferred one first."""
+    return tuple(form for form, missing in _missing(rows).items() if not missing)
+
+
+def lack_responses(rows: Iterable[Row]) -> bool:
+    """Was a request of the probe not answered?"""
+    return any(NO_RESPONSE in row.seen for row in rows)
+
+
 def verdict_of(rows: Iterable[Row], seen: Seen) -> Verdict:
     """Return the first form of which nothing is missing."""
-    shown = list(rows)
-    missing = {form: [row for row in shown if row.meets.get(form) is False] for form in ALL}
+    missing = _missing(rows)
     for form in ALL:
         if not missing[form]:
             return Verdict(form, (), _hints(seen))

@@ -62,6 +62,7 @@ from .free_memory import stay_small
 from .journal_upkeep import JournalUpkeep
 from .listeners import Listeners, try_ports
 from .peers import BROKER, REDIS, is_no_answer
+from .prober import Prober
 from .redis_login import OverRedisLogin
 from .redis_memory import MeasuredStore
 from .service_manager import notify, notify_reloading
@@ -163,6 +164,9 @@ class Server:
         )
         self._why_no_look = ""
         """Why Redis could not be asked what is stored under the cluster name."""
+        self._prober = Prober(
+            lambda: self._settings, lambda: self.engine.topology, report, self._is_anothers, self._cannot_look
+        )
         self._listens: dict[Address, str] = {}
         """What listens at addresses that did not answer as they should (``peers.py``); empty texts: nobody can tell."""
         self._checkpoints = CheckpointFile(
@@ -239,7 +243,7 @@ class Server:
                 nursery.start_soon(stay_small)
                 if self._upkeep is not None:
                     nursery.start_soon(self._upkeep.keep)
-                nursery.start_soon(self._begin)
+                nursery.start_soon(self._begin, nursery)
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
@@ -255,18 +259,27 @@ class Server:
         if self.engine.why_ending:
             raise EndedItselfError(self._ready.is_set())
 
-    async def _begin(self) -> None:
-        """Serve, as soon as it is known who gives idempotence: brokers tell what they are, and Redis what was before.
-        If proxies give it, serve so until the brokers can (docs/how-to/upgrade-brokers.md)."""
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        """Serve, as soon as it is known who gives idempotence: brokers tell what they are, or a probe does, and Redis
+        what was before. If proxies give it, serve so until the brokers can (docs/how-to/upgrade-brokers.md)."""
         mode, addresses = self._mode, self.engine.topology.asked_first
         await self._until(lambda: self.engine.topology.is_known)
         with trio.move_on_after(limits.QUIESCENCE_SECONDS):  # one that is of another cluster ends the start
             while any(_why_away(one) == _SILENT for one in addresses):  # noqa: ASYNC110 - looks only
                 await trio.sleep(limits.PROBE_SECONDS)
+        nothing_is_kept = self._embedded is not None and not self._embedded.data_directory.exists()
+        keep_probed = partial(nursery.start_soon, self._prober.keep, self._until)
+        if nothing_is_kept:
+            keep_probed()
         with trio.move_on_after(inf if mode.wanted is None else _WAITING_TOLD_SECONDS):
-            await self._until(lambda: mode.by_brokers is not None or mode.wanted is Idempotence.NATIVE)
-        passes_all = mode.may_be_native and not mode.engine_topics
-        if passes_all and self._embedded is not None and not self._embedded.data_directory.exists():
+            await self._until(
+                lambda: (
+                    mode.by_brokers is not None
+                    or mode.wanted is Idempotence.NATIVE
+                    or (bool(self.engine.topology.unprobed) and not nothing_is_kept)
+                )
+            )
+        if mode.may_be_native and not mode.engine_topics and nothing_is_kept:
             settings = self._settings
             agreed = mode.agreed(settings.cluster, Stored(), mode.by_brokers, settings.allows_duplicates_in_flight)
             if why := agreed if isinstance(agreed, str) else self._why_not_natively():
@@ -280,6 +293,9 @@ class Server:
             self._end(str(problem))
             return
         over_login = self._over_login(login)
+        await self._prober.use_redis(over_login, login)
+        if not nothing_is_kept:
+            keep_probed()
         chosen = await self._agreed(over_login, login)
         if chosen is Idempotence.PROXY:
             self._say_which_redis()
@@ -290,6 +306,8 @@ class Server:
             if mode.engine_topics:
                 await self._give_it_on_engine_topics(over_login, login)
                 return
+            if self._embedded is not None:
+                self._prober.leave_redis()
             await trio.to_thread.run_sync(self._stop_redis)
             self._serve_natively()
 
@@ -422,6 +440,9 @@ class Server:
         for session in list(self.engine.sessions):
             session.close()
         self._look_whether_ready()
+
+    def _cannot_look(self, why: str) -> None:
+        self._why_no_look = why
 
     def _brokers_told(self) -> None:
         self._reported.set()
@@ -730,6 +751,8 @@ class Server:
         is_ready = topology.is_known and any(broker.is_ready for broker in topology.brokers)
         looks = self._store is None and self._why_no_look  # no broker is served before it is known who gives it
         if not is_ready and not looks:
+            if topology.unprobed:
+                return "a probe of what brokers do with batches", ", ".join(one.name for one in topology.unprobed)
             silent = [broker.name for broker in topology.brokers if broker.judgement is None]
             if silent and self._mode.wanted is None and self._mode.by_brokers is None:
                 return "word from all brokers, to know who gives idempotence", ", ".join(silent)
@@ -898,7 +921,8 @@ def _without_effect(settings: Settings) -> str:
 
 def _why_away(broker: Broker) -> str:
     """Return why a broker that a start waits for has not answered; empty: it has."""
-    is_silent = not broker.is_ready and broker.judgement is None and broker.refusal is None
+    is_known = broker.judgement is not None or broker.awaits_probe
+    is_silent = not broker.is_ready and not is_known and broker.refusal is None
     return broker.why_away or (_SILENT if is_silent else "")
 
 

@@ -17,8 +17,9 @@ from idemproxy.state import store
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from idemproxy.state.store import KEY_KINDS, kind_of
 from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.brokers.service_relay import ChecksIds, ServiceRelay
 from testkit.real.clients.raw_client import RawClient, batch
-from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.hidden_ranges import append, hide
 from testkit.real.store.inspecting import idemproxy as command
@@ -60,7 +61,9 @@ class Found:
                 self.endless.append(f"{step}: {key!r} ({kind})")
 
 
-def test_every_kind_of_key_ends_or_is_declared_to_be_bounded(pair: TwoProxies, legacy_broker: LegacyCluster) -> None:
+def test_every_kind_of_key_ends_or_is_declared_to_be_bounded(
+    pair: TwoProxies, legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
     """All that is stored is made by what clients, operators and crashes do."""
     topic = fresh_topic(legacy_broker, 2)
     place, other, found = (topic, 0), (topic, 1), Found(pair.redis)
@@ -110,6 +113,10 @@ def test_every_kind_of_key_ends_or_is_declared_to_be_bounded(pair: TwoProxies, l
     wait_until(lambda: bool(pair.redis.intents_of_the_dead()), "its proxy has been dead for a while", 30)
     found.look("an intent of a dead proxy")
     brokers = "{}:{}".format(*legacy_broker.address(0))
+    with ServiceRelay(legacy_broker.address(0), ChecksIds()) as relay:
+        with ProxyProcess(tmp_path / "third", relay.address, options=("--redis", pair.redis_url)) as proxy:
+            assert "the brokers were probed: wrapper v1" in proxy.log
+        found.look("brokers that do not show that they are Kafka")
     rebuilt = command("rebuild", "--upstream", brokers, "--topic", topic, "--all", "--redis", pair.redis_url)
     assert "written:" in rebuilt.stdout, rebuilt.stdout + rebuilt.stderr
     found.look("a rebuild")

@@ -14,9 +14,12 @@ from idemproxy.client.errors import ConnectionFailed
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.producing.cluster import METADATA
 from idemproxy.producing.numbered_batch import Place
-from idemproxy.proxy.commands.probing import limits
 from idemproxy.proxy.commands.probing.shown import lines_of, object_of
-from idemproxy.proxy.commands.probing.topic import (
+from idemproxy.proxy.flow.form import Form
+from idemproxy.proxy.main import _parser, main
+from idemproxy.proxy.probe.verdict import Row, Verdict
+from idemproxy.proxy.probing import limits
+from idemproxy.proxy.probing.topic import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     CannotProbe,
@@ -25,9 +28,6 @@ from idemproxy.proxy.commands.probing.topic import (
     delete_topic,
     find_partition,
 )
-from idemproxy.proxy.flow.form import Form
-from idemproxy.proxy.main import _parser, main
-from idemproxy.proxy.probe.verdict import Row, Verdict
 from testkit.stage.client import ADDRESS, BROKERS, FlowRun, answer, metadata
 
 TOPIC = "idemproxy-probe-1"

@@ -61,10 +61,17 @@ class Scene:
         return store
 
     def look(
-        self, *, needs_entries: bool = True, needs_proxies: bool = False, becomes_native: bool = False
+        self,
+        *,
+        needs_entries: bool = True,
+        needs_proxies: bool = False,
+        becomes_native: bool = False,
+        verdict: tuple[bytes, int] | None = None,
     ) -> Stored | StoreAway:
         looked: list[Stored | StoreAway] = []
-        look = partial(StoredLook, self.host, ADDRESS, "c", done=looked.append, needs_entries=needs_entries)
+        look = partial(
+            StoredLook, self.host, ADDRESS, "c", done=looked.append, needs_entries=needs_entries, verdict=verdict
+        )
 
         def begin() -> None:
             look(
@@ -181,6 +188,14 @@ def test_where_proxies_gave_it_the_brokers_are_noted() -> None:
     scene.redis.put(MODE, b"proxy")
     assert scene.look(becomes_native=True) == Stored(None, b"proxy", False)
     assert scene.redis.get(MODE) == b"native"
+
+
+def test_a_verdict_is_kept_for_its_time_and_replaces_the_one_before() -> None:
+    scene = Scene()
+    assert scene.look(verdict=(b"first", 60)) == Stored(verdict=b"first")
+    assert scene.look(verdict=(b"second", 20)) == scene.look() == Stored(verdict=b"second")
+    scene.network.run(30, lambda: False)
+    assert scene.look() == Stored()
 
 
 def test_a_server_that_is_away_is_reported() -> None:

@@ -40,6 +40,7 @@ _NAMED_BY_ID_FROM = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
 """The relay lists no versions from these on: what has topic ids is not decoded here."""
 _OF_IDS = frozenset({ApiKey.INIT_PRODUCER_ID, 24, 25, 26, 27, 28})
 """InitProducerId and what transactions need."""
+_AMONG_BROKERS = frozenset({ApiKey.CONTROLLED_SHUTDOWN, ApiKey.WRITE_TXN_MARKERS})
 _UNPACKED_BYTES_MAX = 64 << 20
 _RECORD_BYTES_MAX = 1 << 20
 Address = tuple[str, int]
@@ -71,7 +72,19 @@ class Service:
         return frame
 
 
-class IgnoresIds(Service):
+class ChecksIds(Service):
+    """Does as Kafka does, and lists nothing that only brokers ask each other."""
+
+    unlisted: ClassVar[frozenset[int]] = _AMONG_BROKERS
+
+
+class CreatesNoTopics(ChecksIds):
+    """Lists no CreateTopics either."""
+
+    unlisted = _AMONG_BROKERS | {ApiKey.CREATE_TOPICS}
+
+
+class IgnoresIds(ChecksIds):
     """Lists InitProducerId, gives ids, and appends what is sent again (Apache Iggy's gateway). Batches without producer
     id are kept as they are."""
 
@@ -82,7 +95,7 @@ class IgnoresIds(Service):
 class ListsNoIds(IgnoresIds):
     """Lists no InitProducerId, checks nothing, and keeps batches as they are (KafScale)."""
 
-    unlisted = _OF_IDS
+    unlisted = _OF_IDS | _AMONG_BROKERS
 
 
 class Rebuilds(IgnoresIds):
@@ -112,7 +125,7 @@ class Rebuilds(IgnoresIds):
         return b"".join(built) or records
 
 
-class ReturnsNoOffset(Service):
+class ReturnsNoOffset(ChecksIds):
     """Acknowledges with the base offset -1 (Tansu)."""
 
     changes = frozenset({ApiKey.PRODUCE})
@@ -132,7 +145,7 @@ class SameIdForAll(IgnoresIds):
         response.producer_id = 0
 
 
-class FewVersions(Service):
+class FewVersions(ChecksIds):
     """Has dropped what old clients ask with."""
 
     lowest: ClassVar[Mapping[int, int]] = {
@@ -152,7 +165,7 @@ class AnswersOutOfOrder(Service):
     swaps = True
 
 
-class Fails(Service):
+class Fails(ChecksIds):
     """Does with responses of one API what ``how`` says: "hangs", "closes", "garbage"."""
 
     def __init__(self, api_key: int, how: str) -> None:
