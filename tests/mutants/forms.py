@@ -99,8 +99,8 @@ FORMS = (
         Patch(
             "proxy.partition_log.log_chunk",
             "LogChunk.copies_from",
-            "own.get(batch.header[6:9]) if batch.marker is None else markers.get(batch.marker)",
-            "markers.get(batch.marker)",
+            "names.get(batch.header[6:9], ()) if batch.marker is None else markers.get(batch.marker, ())",
+            "markers.get(batch.marker, ())",
         ),
     ),
     mutant(

@@ -56,6 +56,7 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "unreadable": (lambda: answers.unreadable(Malformed("gzip")), 87),
     "invalid": (lambda: answers.invalid("two batches", 8), 87),
     "codec_not_served": (answers.codec_not_served, 76),
+    "marker_without_id": (lambda: answers.marker_without_id(1, 8), 87),
     "invalid_acks": (lambda: answers.invalid_acks(2), 21),
     "transactional": (answers.transactional, 53),
     "transactional_natively": (answers.transactional_natively, 17),
