@@ -639,8 +639,8 @@ BY_HAND = (
         Patch(
             "proxy.session.non_idempotent",
             "NonIdempotentBatches.send",
-            "encode_request(_VERSION, acks, timeout_ms, self.sendable)",
-            "encode_request(_VERSION, -1, timeout_ms, self.sendable)",
+            "encode_request(version, acks, timeout_ms, self.sendable)",
+            "encode_request(version, -1, timeout_ms, self.sendable)",
         ),
     ),
     mutant(
