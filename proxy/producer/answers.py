@@ -201,11 +201,12 @@ def newer_epoch_at_broker() -> Answer:
 
 
 def others_at_broker() -> Answer:
-    """The broker has other records under the numbers that are due: they did not come through a proxy."""
+    """The broker has stored the numbers that are due, and the log does not have the batch: others came past the
+    proxies, or retention has deleted it."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
-        message="the log has other records with these sequences, which did not come through a proxy: let nobody "
-        "produce to this topic past the proxies",
+        message="the broker has stored these sequences, and the log does not have this batch: other records came past "
+        "the proxies, or this one was deleted",
     )
 
 

@@ -381,12 +381,6 @@ async def digest_of_pieces(stream: Stream, pieces: Sequence[Stored]) -> bytes | 
 async def digest_at(stream: Stream, piece: Stored) -> bytes | Later:
     """Return the digest of a batch that was found in the log just now; ``NO_DIGEST``: compaction has taken some of its
     records."""
-    logged = await batch_at(stream, piece)
-    return logged if isinstance(logged, Later) else await digest_of_logged(stream, logged)
-
-
-async def batch_at(stream: Stream, piece: Stored) -> LoggedBatch | Later:
-    """Return a batch of format v2 that was found in the log just now."""
     leader = await Leader(stream.topic, stream.partition)
     if leader is None:
         return Later("no leader is known")
@@ -394,7 +388,7 @@ async def batch_at(stream: Stream, piece: Stored) -> LoggedBatch | Later:
     logged = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
     if not isinstance(logged, LoggedBatch) or not carries(logged, (piece,), stream.producer_id):
         return Later("what was found in the log cannot be read again")
-    return logged
+    return await digest_of_logged(stream, logged)
 
 
 async def digest_of_logged(stream: Stream, logged: LoggedBatch) -> bytes | Later:

@@ -42,7 +42,7 @@ from . import answers
 from .append import Prepared, Trouble, prepared
 from .batch import Answer
 from .conditional import tell_displaced
-from .duplicates import batch_at, digest_at, digest_of_logged
+from .duplicates import digest_at, digest_of_logged
 from .grouping import (
     compressing_harder,
     halving,
@@ -137,14 +137,25 @@ class Recovery:
         """Rule R9: a broker compares no content. It answers with an old offset where it has the numbers already, and
         with the batch's newest timestamp as a time of its own."""
         self._is_clean = False
-        (stored,) = located(piece, outcome.base_offset)
-        logged = await batch_at(self._stream, stored)
-        found = logged if isinstance(logged, Later) else await digest_of_logged(self._stream, logged)
-        if isinstance(logged, LoggedBatch) and found in (NO_DIGEST, self._group[0].digest):
-            return outcome if logged.header.is_log_append_time else replace(outcome, log_append_time_ms=NO_TIME)
+        pieces, producer_id = located(piece, outcome.base_offset), self._stream.producer_id
+        stored: list[LoggedBatch] = []
+
+        async def fits(message: Logged) -> bool:
+            if not isinstance(message, LoggedBatch) or not carries(message, pieces, producer_id):
+                return False
+            stored.append(message)
+            return True
+
+        found = await look_at(self._stream.topic, self._stream.partition, outcome.base_offset, fits)
+        if found is True:
+            logged = stored[-1]
+            digest = await digest_of_logged(self._stream, logged)
+            if digest in (NO_DIGEST, self._group[0].digest):
+                return outcome if logged.header.is_log_append_time else replace(outcome, log_append_time_ms=NO_TIME)
+            found = digest if isinstance(digest, Later) else False
         if isinstance(found, Later) and not isinstance(found, Unreadable):  # it proves nothing: the log is asked again
             return InDoubt(found.reason, self._leader)
-        reason = found.reason if isinstance(found, Unreadable) else "other records are where it answered"
+        reason = found.reason if isinstance(found, Unreadable) else "it is not where the broker answered"
         return InDoubt(reason, self._leader, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
     async def _appended(self, piece: Wrapper, outcome: Appended) -> None:
