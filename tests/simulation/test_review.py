@@ -1,0 +1,43 @@
+"""Trials of the adversarial reading."""
+
+from __future__ import annotations
+
+import pytest
+from simulation.test_own_ids import INVALID_RECORD, PLACE, RETRIABLE, OwnScene, codes
+
+from testkit.virtual.broker_faults import BrokerFault
+
+
+def test_an_old_offset_with_an_error_code_is_compared_too() -> None:
+    """F: duplicate answer of the broker (old offset, other content), with code 7/20/6/3: acknowledged, never stored."""
+    scene = OwnScene()
+    scene.send()
+    scene.write_past(1, b"somebody else")
+    scene.world.clients[1].send(*PLACE)
+    scene.run(2.0)
+    scene.fail_next(BrokerFault.ERROR_AFTER_APPEND)
+    refused = scene.send(seconds=30.0)
+    assert 0 not in codes(refused), (codes(refused), scene.named())
+
+
+def test_an_old_offset_with_an_error_code_in_the_place_of_an_unrecoverable_batch() -> None:
+    """Only through proxies: A is unrecoverable, as the log could not be read; then it can be. B has its numbers."""
+    scene = OwnScene()
+    scene.send()
+    scene.fail_next(BrokerFault.LOST_ANSWER)
+    lost = scene.client.send(*PLACE)
+    scene.run(0.1)
+    kept = list(scene.log.messages)
+    start = scene.log.start_offset
+    scene.log.messages.clear()
+    scene.log.start_offset = scene.log.end_offset
+    scene.run(30.0)
+    assert INVALID_RECORD in codes(lost)
+    scene.log.messages[:] = kept
+    scene.log.start_offset = start
+    identity = lost.answers[0].identity
+    scene.fail_next(BrokerFault.ERROR_AFTER_APPEND)
+    scene.world.double.produce(scene.world.proxies[0].address, PLACE, identity)
+    scene.run(30.0)
+    (answer,) = scene.world.double.answers
+    assert answer[2] in (*RETRIABLE, INVALID_RECORD), (answer, scene.named())
