@@ -41,3 +41,63 @@ def test_an_old_offset_with_an_error_code_in_the_place_of_an_unrecoverable_batch
     scene.run(30.0)
     (answer,) = scene.world.double.answers
     assert answer[2] in (*RETRIABLE, INVALID_RECORD), (answer, scene.named())
+
+
+def unreadable_then_readable(scene: OwnScene) -> object:
+    """A is in the log and known to the broker, and its client was told that it is not known whether it is stored."""
+    scene.send()
+    scene.fail_next(BrokerFault.LOST_ANSWER)
+    lost = scene.client.send(*PLACE)
+    scene.run(0.1)
+    kept, start = list(scene.log.messages), scene.log.start_offset
+    scene.log.messages.clear()
+    scene.log.start_offset = scene.log.end_offset
+    scene.run(30.0)
+    assert INVALID_RECORD in codes(lost)
+    scene.log.messages[:] = kept
+    scene.log.start_offset = start
+    return lost.answers[0].identity
+
+
+def test_a_second_try_in_the_place_of_an_unrecoverable_batch_is_compared_too() -> None:
+    """B's first try is refused with a retriable code; the memory of A is gone then."""
+    scene = OwnScene()
+    identity = unreadable_then_readable(scene)
+    scene.world.cluster.rates = type(scene.world.cluster.rates)(refusals=(19,))
+    scene.fail_next(BrokerFault.REFUSED)
+    address = scene.world.proxies[0].address
+    scene.world.double.produce(address, PLACE, identity)
+    scene.run(5.0)
+    scene.world.double.produce(address, PLACE, identity)
+    scene.run(30.0)
+    found = [answer[2] for answer in scene.world.double.answers]
+    print(scene.world.double.answers, scene.named(), scene.log.producers)
+    assert 0 not in found, (scene.world.double.answers, scene.named())
+
+
+def test_a_second_try_soon_after_is_compared_too() -> None:
+    """The same within ten seconds of the producer's last append: the bound is the end of that."""
+    scene = OwnScene()
+    scene.send(seconds=0.5)
+    scene.fail_next(BrokerFault.LOST_ANSWER)
+    lost = scene.client.send(*PLACE)
+    scene.run(0.1)
+    kept = list(scene.log.messages)
+    del scene.log.messages[1:]
+    for _ in range(300):
+        scene.run(0.1)
+        if INVALID_RECORD in codes(lost):
+            break
+    assert INVALID_RECORD in codes(lost)
+    scene.log.messages[:] = kept
+    identity = lost.answers[0].identity
+    scene.world.cluster.rates = type(scene.world.cluster.rates)(refusals=(19,))
+    scene.fail_next(BrokerFault.REFUSED)
+    address = scene.world.proxies[0].address
+    scene.world.double.produce(address, PLACE, identity)
+    scene.run(0.5)
+    scene.world.double.produce(address, PLACE, identity)
+    scene.run(30.0)
+    found = [answer[2] for answer in scene.world.double.answers]
+    print(lost.answers, scene.world.double.answers, scene.named())
+    assert 0 not in found, (scene.world.double.answers, scene.named())
