@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 from simulation.test_own_ids import INVALID_RECORD, PLACE, RETRIABLE, OwnScene, codes
 
+from simulation.test_forms import Scene
+
 from testkit.virtual.broker_faults import BrokerFault
+from testkit.virtual.releases import RAISED_2_8
 
 
 def test_an_old_offset_with_an_error_code_is_compared_too() -> None:
@@ -101,3 +104,21 @@ def test_a_second_try_soon_after_is_compared_too() -> None:
     found = [answer[2] for answer in scene.world.double.answers]
     print(lost.answers, scene.world.double.answers, scene.named())
     assert 0 not in found, (scene.world.double.answers, scene.named())
+
+
+def test_a_retry_of_what_a_broker_has_converted_up_is_found_by_its_content() -> None:
+    """A topic of format v1 is raised to v2: wrappers that came until that was seen are batches without a marker."""
+    scene = Scene(keeps=RAISED_2_8)
+    scene.log.keeps_old_format = True
+    for _ in range(3):
+        assert codes(scene.send()) == [0]
+    scene.log.keeps_old_format = False
+    batch = scene.send()
+    assert codes(batch) == [0]
+    assert scene.log.messages[-1].message.producer_id == -1
+    scene.restart(1, RAISED_2_8)
+    scene.world.double.produce(scene.world.proxies[0].address, PLACE, batch.answers[0].identity, batch.values)
+    scene.run(30.0)
+    (answer,) = scene.world.double.answers
+    print(answer, [(s.message.magic, s.message.marked_as, s.message.producer_epoch) for s in scene.log.messages])
+    assert answer[2:] == (0, batch.acknowledged[1])
