@@ -8,7 +8,7 @@ from simulation.test_own_ids import INVALID_RECORD, PLACE, RETRIABLE, OwnScene, 
 from simulation.test_forms import Scene
 
 from testkit.virtual.broker_faults import BrokerFault
-from testkit.virtual.releases import RAISED_2_8
+from testkit.virtual.releases import KEEPS_2_8, RAISED_2_8, Release
 
 
 def test_an_old_offset_with_an_error_code_is_compared_too() -> None:
@@ -122,3 +122,77 @@ def test_a_retry_of_what_a_broker_has_converted_up_is_found_by_its_content() -> 
     (answer,) = scene.world.double.answers
     print(answer, [(s.message.magic, s.message.marked_as, s.message.producer_epoch) for s in scene.log.messages])
     assert answer[2:] == (0, batch.acknowledged[1])
+
+
+def test_another_batch_with_the_same_numbers_is_not_committed_by_a_takeover() -> None:
+    """A is in the log and unrecoverable. B, with its numbers, is reserved and sent; its proxy dies before the answer."""
+    scene = OwnScene(proxies=2)
+    scene.send(seconds=0.5)
+    scene.fail_next(BrokerFault.LOST_ANSWER)
+    lost = scene.client.send(*PLACE)
+    scene.run(0.1)
+    kept = list(scene.log.messages)
+    del scene.log.messages[1:]
+    for _ in range(300):
+        scene.run(0.1)
+        if INVALID_RECORD in codes(lost):
+            break
+    assert INVALID_RECORD in codes(lost)
+    scene.log.messages[:] = kept
+    identity = lost.answers[0].identity
+
+
+    scene.fail_next(BrokerFault.LATE_ANSWER)
+    values = [b"another"] * identity.record_count
+    alive = [0, 1]
+    for number in alive:
+        scene.world.double.produce(scene.world.proxies[number].address, PLACE, identity, values)
+        scene.run(0.05)
+        break
+    scene.world.proxies[0].crash()
+    scene.run(5.0)
+    for _ in range(4):
+        scene.world.double.produce(scene.world.proxies[1].address, PLACE, identity, values)
+        scene.run(10.0)
+    found = [answer[2] for answer in scene.world.double.answers]
+    print(scene.world.double.answers, scene.named(), [type(e).__name__ for _, _, e in scene.world.proxies[1].events if 'Taken' in type(e).__name__ or 'Unknown' in type(e).__name__])
+    assert 0 not in found
+
+
+@pytest.mark.parametrize("release", [KEEPS_2_8, RAISED_2_8])
+@pytest.mark.parametrize("fault", [BrokerFault.LOST_REQUEST, BrokerFault.LATE_ANSWER])
+def test_the_same_in_the_other_forms(release: Release, fault: BrokerFault) -> None:
+    """B is never appended (LOST_REQUEST), or appended (LATE_ANSWER), and its proxy dies."""
+    scene = Scene(keeps=release, proxies=2)
+    scene.send(seconds=0.5)
+
+    def next_fault(one: BrokerFault) -> None:
+        def once(_seen: object) -> BrokerFault:
+            scene.world.cluster.choose_fault = lambda _seen: BrokerFault.NONE
+            return one
+
+        scene.world.cluster.choose_fault = once
+
+    next_fault(BrokerFault.LOST_ANSWER)
+    lost = scene.client.send(*PLACE)
+    scene.run(0.1)
+    kept = list(scene.log.messages)
+    del scene.log.messages[1:]
+    for _ in range(300):
+        scene.run(0.1)
+        if INVALID_RECORD in codes(lost):
+            break
+    assert INVALID_RECORD in codes(lost)
+    scene.log.messages[:] = kept
+    identity = lost.answers[0].identity
+    next_fault(fault)
+    values = [b"another"] * identity.record_count
+    scene.world.double.produce(scene.world.proxies[0].address, PLACE, identity, values)
+    scene.run(0.05)
+    scene.world.proxies[0].crash()
+    scene.run(5.0)
+    for _ in range(4):
+        scene.world.double.produce(scene.world.proxies[1].address, PLACE, identity, values)
+        scene.run(10.0)
+    print([a[2:] for a in scene.world.double.answers], [(s.first_offset, s.message.magic, s.message.records) for s in scene.log.messages])
+    assert 0 not in [answer[2] for answer in scene.world.double.answers] or len(scene.log.messages) > 2
