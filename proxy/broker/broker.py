@@ -244,7 +244,7 @@ class Broker:
             may_send=may_send,
             report=report,
             produce_connections_max=produce_connections_max,
-            confirm=self._confirm,
+            confirm=self.confirm,
         )
         self._reactor = reactor
         self._admits = admits
@@ -412,7 +412,7 @@ class Broker:
         connection.request(question.api_key, version, question.encode(version), answered)
 
     # ------------------------------------------------------------------ the control connection
-    def _confirm(self, done: Callable[[bool], None]) -> None:
+    def confirm(self, done: Callable[[bool], None]) -> None:
         """Is what is connected to now still the broker that was judged? It is if it answers over the control
         connection: that ends with the broker's process."""
         which = FIRST_PROBE

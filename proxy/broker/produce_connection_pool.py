@@ -58,7 +58,7 @@ def _nobody_to_open(_produce_connection: ProduceConnection) -> None:
     """There are no more connections."""
 
 
-def _at_once(done: Callable[[bool], None]) -> None:
+def at_once(done: Callable[[bool], None]) -> None:
     """The broker is known to be what it was."""
     done(True)
 
@@ -87,7 +87,7 @@ class ProduceConnectionPool:
         produce_connections_max: Callable[[], int] = lambda: limits.PRODUCE_CONNECTIONS_PER_BROKER,
         look_seconds: float = limits.PRODUCE_CONNECTION_LOOK_SECONDS,
         is_away: Callable[[], bool] = _is_there,
-        confirm: Callable[[Callable[[bool], None]], None] = _at_once,
+        confirm: Callable[[Callable[[bool], None]], None] = at_once,
     ) -> None:
         self.broker_id = broker_id
         self.batch_version = BATCH_VERSIONS[0]
@@ -176,7 +176,7 @@ class ProduceConnectionPool:
         self.is_usable = False
         self.refuse_waiting(reason)
         self._paces.end()
-        self._open_produce_connection, self._is_away, self._confirm = _nobody_to_open, _is_there, _at_once
+        self._open_produce_connection, self._is_away, self._confirm = _nobody_to_open, _is_there, at_once
 
     def close(self) -> None:
         """Reset all produce connections; the appends that are out are in doubt."""

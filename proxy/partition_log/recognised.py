@@ -30,6 +30,8 @@ _Expected = dict[int, dict[int, Joint]]
 AHEAD_MAX: Final = 8
 """Ends of batches that were found last, at which the next ones may begin: a broker may have lost some of them again."""
 
+_MARKERS_MAX: Final = 4_000_000
+"""Markers that a bulk rebuild expects at once, about 400 MB; more are computed again."""
 _COUNTS_MAX: Final = 256
 """Counts in headers for which the expected markers are kept: nearly all batches of a log have few different ones, and
 an unlikely log may have as many as batches."""
@@ -125,6 +127,16 @@ class Recogniser:
         newer = range(self._newest + 1, min(self._newest + limits.EPOCHS_AHEAD, EPOCH_MAX) + 1)
         yield from ((epoch, 0) for epoch in newer if self._joints)
 
+    def markers_of(self, count: int) -> list[int]:
+        """Return the markers by which a batch of so many records would be recognised now."""
+        bases = *self._ahead, *self._bases(count)
+        return [header_marker_of(Identity(self.producer_id, *base, count)) for base in bases]
+
+    @property
+    def newest_epoch(self) -> int:
+        """The newest epoch that is known; ``NO_OFFSET``: none."""
+        return self._newest
+
     def _note(self, known: _Expected, count: int, bases: Iterable[Joint]) -> dict[int, Joint]:
         """Compute the markers of batches of so many records that begin there."""
         markers = {header_marker_of(Identity(self.producer_id, *base, count)): base for base in bases}
@@ -155,6 +167,63 @@ def joints_of(batch: BatchIdentity) -> tuple[Joint, ...]:
     """Return where a batch begins and ends, and where its epoch begins."""
     epoch, base = batch.producer_epoch, batch.base_sequence
     return (epoch, base), (epoch, advance(base, batch.record_count)), (epoch, 0)
+
+
+class Recognisers:
+    """Recognises what a log has of many producers, in log order, for a bulk rebuild (rule R10): a marker is looked up
+    once, and then it is asked the producer that may have it."""
+
+    def __init__(self, known: Iterable[Recogniser]) -> None:
+        self._known = {one.producer_id: one for one in known}
+        self._by_count: dict[int, dict[int, Recogniser]] = {}
+        """Count in a header -> marker that a batch of so many records would have -> whose. Also what a producer does
+        not expect any more."""
+        self._held = 0
+        """Markers in all of these."""
+
+    def piece_of(self, batch: LoggedBatch) -> tuple[int, Stored] | None:
+        """Return the producer and the piece that a batch without a producer id is; None: nobody knows it."""
+        marker, count = batch.marker, batch.record_count
+        if marker is None:
+            return None
+        expected = self._by_count.get(count)
+        if expected is None:
+            expected = {marker: one for one in self._known.values() for marker in one.markers_of(count)}
+            self._keep(count, expected)
+        one = expected.get(marker)
+        if one is None:
+            return None
+        newest = one.newest_epoch
+        piece = one.is_it(batch)
+        if piece is None:
+            return None
+        self._moved(one, piece, newest)
+        return one.producer_id, piece
+
+    def passes(self, producer_id: int, piece: Stored) -> None:
+        """Take note of a piece that names its producer: a batch that does not may follow it."""
+        one = self._known.get(producer_id)
+        if one is not None:
+            newest = one.newest_epoch
+            one.passes(piece)
+            self._moved(one, piece, newest)
+
+    def _moved(self, one: Recogniser, piece: Stored, newest: int) -> None:
+        ahead = piece.producer_epoch, advance(piece.base_sequence, piece.record_count)
+        for count, expected in self._by_count.items():
+            self._held -= len(expected)
+            if one.newest_epoch > newest:
+                expected.update(dict.fromkeys(one.markers_of(count), one))
+            else:
+                expected[header_marker_of(Identity(one.producer_id, *ahead, count))] = one
+            self._held += len(expected)
+
+    def _keep(self, count: int, expected: dict[int, Recogniser]) -> None:
+        if self._held + len(expected) > _MARKERS_MAX:
+            self._by_count.clear()
+            self._held = 0
+        self._by_count[count] = expected
+        self._held += len(expected)
 
 
 def _marker(producer_id: int, batch: BatchIdentity) -> int:

@@ -85,6 +85,7 @@ class ClientBackend:
             is_over=lambda produce_connections: host.pass_through_produce_connections.pop(produce_connections, None),
             report=host.report,
             batch_version=lambda: broker.pool.batch_version,
+            confirm=broker.confirm,
         )
         host.pass_through_produce_connections[self.route] = None
 

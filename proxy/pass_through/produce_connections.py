@@ -19,7 +19,7 @@ from ...codecs.produce import BATCH_VERSIONS
 from ...reactor import Buffer, Reactor
 from .. import limits
 from ..broker.produce_connection import ProduceConnection
-from ..broker.produce_connection_pool import ProduceConnectionPool, ProduceConnectionStatistics
+from ..broker.produce_connection_pool import ProduceConnectionPool, ProduceConnectionStatistics, at_once
 from ..broker.queued_append import QueuedAppend
 from ..events import Report
 from ..flow.outcome import Acknowledger, NotSent, Outcome, Refused
@@ -104,7 +104,7 @@ class ClientProduceConnections:
     """The produce connections of one client: one at most. ``is_there``: can the broker of this connection be asked now?
     None: its id stands for another broker now, or for none, so it never can again. ``is_over``: called when the
     connection has ended. ``write_acl``: learns which appends the broker accepts and which it denies.
-    ``batch_version``: of Produce, for batches of format v2."""
+    ``batch_version``: of Produce, for batches of format v2. ``confirm``: as of the pool; asked once."""
 
     def __init__(
         self,
@@ -118,9 +118,12 @@ class ClientProduceConnections:
         is_over: Callable[[ClientProduceConnections], None],
         report: Report,
         batch_version: Callable[[], int] = lambda: BATCH_VERSIONS[0],
+        confirm: Callable[[Callable[[bool], None]], None] = at_once,
     ) -> None:
         self.broker_id = broker_id
         self._batch_version = batch_version
+        self._confirm = confirm
+        self._is_confirmed = False
         self._pool = ProduceConnectionPool(
             reactor,
             broker_id,
@@ -219,6 +222,17 @@ class ClientProduceConnections:
     # ------------------------------------------------------------------ inside
     def _open(self, produce_connection: ProduceConnection) -> None:
         self._opening = produce_connection
+        if self._is_confirmed:
+            self._connection.borrow()
+        else:
+            self._confirm(self._confirmed)
+
+    def _confirmed(self, is_same: bool) -> None:
+        if self._is_over:
+            return
+        self._is_confirmed = is_same
+        if not is_same:
+            self._pool.refuse_waiting("the broker is away")
         self._connection.borrow()
 
     def _tell_right(self, topic: str, error_code: int) -> None:

@@ -268,6 +268,12 @@ BY_HAND = (
         ),
     ),
     mutant(
+        "form_of_a_dead_broker_for_a_client",
+        "R6: so is a client's own connection",
+        "simulation/test_forms.py::test_nor_over_a_clients_own_new_connection_to_it",
+        Patch("proxy.pass_through.backend", "ClientBackend.__init__", "broker.confirm", "lambda done: done(True)"),
+    ),
+    mutant(
         "commit_overwrites",
         "R7: a commit compares owner and version",
         _INTENTS + "::test_a_commit_does_not_overwrite_what_another_proxy_wrote_meanwhile",

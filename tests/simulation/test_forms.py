@@ -27,10 +27,14 @@ class Scene:
         keeps: Release = KEEPS_2_8,
         partitions: int = 1,
         proxies: int = 1,
+        has_pass_through: bool = False,
         appends_with_ids: bool = False,
     ) -> None:
         how = WorldSettings(clocks=((0.0, 1.0),) * proxies, brokers=brokers, clients=2, partitions=partitions)
-        self.world = World(1, replace(how, proxies=proxies, appends_with_ids=appends_with_ids))
+        self.world = World(
+            1,
+            replace(how, proxies=proxies, has_pass_through=has_pass_through, appends_with_ids=appends_with_ids),
+        )
         for broker in self.world.cluster.brokers.values():
             broker.release = broker.next_release = keeps
         self.log = self.world.cluster.log(TOPIC, 0)
@@ -140,6 +144,19 @@ def test_a_broker_that_died_unnoticed_gets_nothing_in_the_format_that_it_stored_
         assert after.message.marked_as == (scene.client.producer.producer_id, 0, 1, 1)
     else:
         assert parse_batch_marker(after.message.key) is not None
+    assert scene.world.errors() == []
+
+
+def test_nor_over_a_clients_own_new_connection_to_it() -> None:
+    scene = Scene(keeps=KEEPS_2_8, has_pass_through=True)
+    assert scene.send().acknowledged is not None
+    scene.world.cluster.upgrade_broker(1, RAISED_2_8, is_clean=False, down_seconds=0.2, is_silent=True)
+    scene.run(0.5)
+    scene.client.disconnect()
+    assert scene.send(seconds=60.0).acknowledged is not None
+    before, after = scene.log.messages
+    assert [before.message.magic, after.message.magic] == [1, MAGIC]
+    assert after.message.marked_as == (scene.client.producer.producer_id, 0, 1, 1)
     assert scene.world.errors() == []
 
 
