@@ -9,6 +9,7 @@ from simulation.test_forms import Scene
 
 from testkit.virtual.broker_faults import BrokerFault
 from testkit.virtual.releases import KEEPS_2_8, RAISED_2_8, Release
+from testkit.virtual.world import World, WorldSettings
 
 
 def test_an_old_offset_with_an_error_code_is_compared_too() -> None:
@@ -196,3 +197,54 @@ def test_the_same_in_the_other_forms(release: Release, fault: BrokerFault) -> No
         scene.run(10.0)
     print([a[2:] for a in scene.world.double.answers], [(s.first_offset, s.message.magic, s.message.records) for s in scene.log.messages])
     assert 0 not in [answer[2] for answer in scene.world.double.answers] or len(scene.log.messages) > 2
+
+
+@pytest.mark.parametrize(("first", "then"), [(KEEPS_2_8, RAISED_2_8), (RAISED_2_8, KEEPS_2_8)], ids=["up", "down"])
+@pytest.mark.parametrize("has_pass_through", [False, True])
+def test_a_group_that_waited_for_redis_is_not_sent_in_a_form_that_its_broker_has_left(
+    has_pass_through: bool, first: Release, then: Release
+) -> None:
+    """Redis stays away while it is reserved, and the broker comes back with another format meanwhile."""
+    how = WorldSettings(clocks=((0.0, 1.0),), brokers=1, clients=1, has_pass_through=has_pass_through)
+    world = World(1, how)
+    for broker in world.cluster.brokers.values():
+        broker.release = broker.next_release = first
+    log = world.cluster.log(*PLACE)
+    world.start()
+    batch = world.clients[0].send(*PLACE)
+    world.network.run(5.0)
+    assert 0 in codes(batch)
+    world.redis.restart(down_seconds=3.0)
+    late = world.clients[0].send(*PLACE)
+    world.network.run(0.05)
+    world.cluster.upgrade_broker(1, then, is_clean=True, down_seconds=0.3)
+    world.network.run(0.5)
+    world.cluster.move_leader(*PLACE, 1, keep=True)
+    world.network.run(40.0)
+    print(codes(late), [(s.message.magic, s.message.marked_as, s.message.producer_id) for s in log.messages])
+    kept = [(s.message.magic == 2) == (then.message_format == 2) for s in log.messages[1:]]
+    assert kept and all(kept)
+    if then.message_format == 2:
+        assert all(s.message.marked_as is not None for s in log.messages[1:])
+
+
+@pytest.mark.parametrize("delay", [0.002, 0.005, 0.01, 0.02])
+def test_a_comparison_that_fails_for_a_moment_is_no_proof_of_other_records(delay: float) -> None:
+    """The batch is in the log already, below the bound, with the same content; its broker dies before it is read."""
+    scene = OwnScene(brokers=2)
+    scene.send()
+    scene.write_past(1, b"client-1/t-0/1")
+    scene.world.clients[1].send(*PLACE)
+    scene.run(2.0)
+    cluster = scene.world.cluster
+    leader = cluster.leader_of(*PLACE) if hasattr(cluster, "leader_of") else 1
+
+    def once(_seen: object) -> BrokerFault:
+        cluster.choose_fault = lambda _seen: BrokerFault.NONE
+        scene.world.network.schedule(delay, lambda: cluster.crash_broker(leader))
+        return BrokerFault.NONE
+
+    cluster.choose_fault = once
+    batch = scene.send(seconds=40.0)
+    print(codes(batch), scene.named())
+    assert INVALID_RECORD not in codes(batch)
