@@ -24,7 +24,7 @@ PRODUCERS = (4_000_000_000, 5, 1 << 61)
 SEQUENCES = 1 << 31
 
 
-@pytest.fixture(scope="module", params=["3.9.1", NEWEST])
+@pytest.fixture(scope="module", params=["3.9.1", pytest.param(NEWEST, marks=pytest.mark.long)])
 def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
     kind = KraftCluster if request.param == NEWEST else LegacyCluster
     with kind(

@@ -34,7 +34,7 @@ from testkit.real.proxies.configured_proxy import ConfiguredProxy
 from testkit.real.proxies.proxy_process import wait_until
 from testkit.real.store.redis_process import RedisProcess
 
-VERSIONS = ("2.8.2", "3.9.1", "4.3.1")
+VERSIONS = [pytest.param("2.8.2", marks=pytest.mark.long), "3.9.1", pytest.param("4.3.1", marks=pytest.mark.long)]
 PARTITIONS = 3
 WAIT_SECONDS = 60
 NAME = "shop"

@@ -23,7 +23,10 @@ PLAN = FaultPlan(seed=5, kinds=BREAKING_KINDS, every_nth_produce=5)
 pytestmark = pytest.mark.timeout(900)
 
 
-@pytest.fixture(scope="module", params=("2.8.2", "3.9.1", "4.3.1"))
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param("2.8.2", marks=pytest.mark.long), "3.9.1", pytest.param("4.3.1", marks=pytest.mark.long)],
+)
 def scene(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[FaultyScene]:
     directory: Path = tmp_path_factory.mktemp("engine-topics-faults")
     with FaultyScene(directory, PLAN, request.param, settings='topics: {engine: ["orders-*"]}\n') as scene:
