@@ -17,7 +17,6 @@ from idemproxy.demo.broker_settings import write_properties
 from idemproxy.demo.jars import broker_class_path, java_runtime
 from idemproxy.demo.legacy_cluster import ClusterError, LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
-from idemproxy.proxy.versions import ApiKey
 from testkit.real.clients.raw_client import RawClient
 
 NEWEST = "4.3.1"
@@ -65,10 +64,8 @@ class KraftCluster(LegacyCluster):
         if not super()._has_leaders(broker, topic, partitions):
             return False
         led = [number for number, one in self.state(broker).topics[topic].items() if one.leader == broker]
-        asked = {"name": topic, "partitions": [{"partition_index": one, "timestamp": -1} for one in led]}
         with RawClient(self.address(broker)) as raw:
-            answer = raw.ask(ApiKey.LIST_OFFSETS, 1, replica_id=-1, topics=[asked])
-        return not any(one.error_code for one in answer.topics[0].partitions)
+            return raw.takes_requests_for(topic, led)
 
     def start_broker(self, broker: int) -> None:
         """Start a broker that was killed or stopped, and wait until the cluster knows it again."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -255,18 +255,28 @@ class RawClient:
         """Return the log end offsets of so many partitions of each topic."""
         return self._end_offsets({topic: range(count) for topic, count in partitions.items()}, LOG_END)
 
+    def takes_requests_for(self, topic: str, partitions: Iterable[int]) -> bool:
+        """Does the broker lead these partitions, and answers for them? One that leads none of a topic says nothing."""
+        return not any(one.error_code for _, one in self._latest({topic: partitions}, LOG_END))
+
     def _end_offsets(self, partitions: Mapping[str, Iterable[int]], replica_id: int) -> dict[tuple[str, int], int]:
+        found: dict[tuple[str, int], int] = {}
+        for place, one in self._latest(partitions, replica_id):
+            assert one.error_code == 0, one
+            found[place] = one.offset
+        return found
+
+    def _latest(
+        self, partitions: Mapping[str, Iterable[int]], replica_id: int
+    ) -> Iterator[tuple[tuple[str, int], Any]]:
         topics = [
             {"name": topic, "partitions": [{"partition_index": one, "timestamp": -1} for one in numbers]}
             for topic, numbers in partitions.items()
         ]
         answer = self.ask(ApiKey.LIST_OFFSETS, 1, replica_id=replica_id, topics=topics)
-        found: dict[tuple[str, int], int] = {}
         for topic in answer.topics:
             for one in topic.partitions:
-                assert one.error_code == 0, one
-                found[topic.name, one.partition_index] = one.offset
-        return found
+                yield (topic.name, one.partition_index), one
 
     def fetch(self, topic: str, partition: int, offset: int = 0, version: int = 4, max_bytes: int = 8 << 20) -> bytes:
         """Return the stored bytes from the message with ``offset`` on, at most ``max_bytes`` or one message."""
