@@ -167,13 +167,13 @@ simulate-conditional: uv  ## random worlds of conditional writers that pipeline 
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m simulation.conditional $(or $(FIRST),1) $(or $(SEEDS),20000) --jobs $(or $(JOBS),2)
 
 kv-store: uv  ## examples/kv_store.py for SECONDS=600 while its leaders and the proxies are killed; its history checked; a line in benchmarks/results/kv_store.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kv_store $(if $(SECONDS),--seconds $(SECONDS))
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kv_store $(if $(SECONDS),--seconds $(SECONDS)) $(KV_STORE_ARGS)
 
 takeovers: uv  ## one of two proxies killed, stopped for 30 s, ended; a line in benchmarks/results/takeovers.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.takeovers
 
 flushes: uv  ## Redis emptied twenty times under five producers; a line in benchmarks/results/flushes.jsonl
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.flushes
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.flushes $(FLUSHES_ARGS)
 
 fuzz: uv  ## every decoder under atheris for MINUTES=10 in all [TARGETS="marker frames"]; what it finds stays in .cache/fuzz
 	@PYTHONPATH=tests $(RUN_TOOLS) --group fuzz python -m fuzz.run --minutes $(or $(MINUTES),10) $(TARGETS)

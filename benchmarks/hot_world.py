@@ -36,6 +36,7 @@ _TIME_MS = 1_700_000_000_000
 _ENGINE_OPTIONS = inspect.signature(Engine.__init__).parameters
 _TWO_INT32 = struct.Struct(">ii")
 _ANSWER = struct.Struct(">ihqq")
+_BATCH_VERSION = 3
 
 
 class BenchReactor:
@@ -125,8 +126,10 @@ class BrokerWire:
 
 
 def _append(data: bytes) -> bytes:
-    """Answer Produce 2 for the only topic, t."""
+    """Answer Produce 2 or 3 for the only topic, t."""
     position = 14 + struct.unpack_from(">h", data, 12)[0] + 2 + 4 + 4
+    if data[7] == _BATCH_VERSION:
+        position += 2  # no transactional id
     assert data[position : position + 3] == b"\0\1t"
     (count,) = struct.unpack_from(">i", data, position + 3)
     position += 7
@@ -259,9 +262,11 @@ class World:
         record_bytes: int = 100,
         begin: Callable[[World], None] | None = None,
         reporting: Callable[[World], Report] | None = None,
+        form: str | None = None,
     ) -> None:
         """``begin`` is called once the engine is there: for what else a process would set up. ``reporting``: makes what
-        events are reported to; None: its telemetry alone."""
+        events are reported to; None: its telemetry alone. ``form``: in which the broker stores batches, by its name in
+        the code; None: of 0.10."""
         self._visited = 0
         self.reactor = BenchReactor()
         self.telemetry = Telemetry()
@@ -277,6 +282,9 @@ class World:
         self.engine.context.batch_marker_probe.probed.update(("t", partition) for partition in range(PARTITIONS))
         for _ in range(200):
             self.reactor.run_pass()
+        if form is not None:
+            (broker,) = self.engine.topology.brokers
+            broker.form, broker.pool.batch_version = type(broker.form)[form], _BATCH_VERSION
         value = os.urandom(record_bytes)
         batch = [Record(index, _TIME_MS, None, value) for index in range(records)]
         ids = [1000 * (index + 1) for index in range(connections)]

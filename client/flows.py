@@ -40,8 +40,9 @@ _OFFSET_COMMIT_VERSIONS: Final = (2, 4)
 _OFFSET_FETCH_VERSIONS: Final = (1, 3)
 """From version 1 on offsets are those of the group coordinator; version 0 reads them from ZooKeeper."""
 _OF_NO_MEMBER: Final = {"generation_id_or_member_epoch": -1, "member_id": ""}
-_PRODUCER_ID_TIMEOUT_MS: Final = 60_000
-"""The transaction timeout in InitProducerId: without transactions it has no effect."""
+_NO_TRANSACTIONS: Final = 0
+"""The transaction timeout in InitProducerId. With a name it says that this is a producer name, as brokers refuse it:
+where they have transactions, a proxy passes them the requests of others."""
 
 
 async def find_topics(servers: Servers, seconds_max: float) -> tuple[str, ...]:
@@ -66,7 +67,7 @@ async def find_partitions(servers: Servers, topic: str, seconds_max: float) -> t
 async def init_producer_id(servers: Servers, seconds_max: float, name: str | None = None) -> ProducerId:
     """Return a fresh producer id with its epoch; with a ``name`` that of the name, with a higher epoch, by which all
     earlier instances of the name are fenced. Raises RequestRefused, and what ``Ask`` raises."""
-    fields = {"transactional_id": name, "transaction_timeout_ms": _PRODUCER_ID_TIMEOUT_MS}
+    fields = {"transactional_id": name, "transaction_timeout_ms": _NO_TRANSACTIONS}
 
     async def ask() -> ProducerId:
         answer = await ask_any(servers, INIT_PRODUCER_ID, _INIT_PRODUCER_ID_VERSIONS, "InitProducerId", fields)

@@ -15,7 +15,8 @@ from .errors import ConnectionFailed, UnsupportedServer
 from .link import Answered, Link
 
 _ADD_PARTITIONS_TO_TXN: Final = 24
-"""A proxy that gives idempotence serves no transactions; every broker that gives it has them (KIP-98)."""
+"""Every broker that gives idempotence has transactions (KIP-98). A proxy that gives it has none, or passes on those of
+its brokers, and says that it knows conditional publish."""
 
 
 class LeaderSession:
@@ -34,10 +35,11 @@ class LeaderSession:
         """The error that ends the connection; raised once the outcomes before it were returned."""
         lowest, highest = produce.IDEMPOTENT_VERSION_MIN, produce.SENT_VERSION_MAX
         self._version = link.version_of(produce.API_KEY, lowest, highest, "Produce")
-        if core.producer_id == CONDITIONAL and _ADD_PARTITIONS_TO_TXN in link.versions:
+        is_brokers = _ADD_PARTITIONS_TO_TXN in link.versions and produce.CONDITIONAL_PUBLISH not in link.versions
+        if core.producer_id == CONDITIONAL and is_brokers:
             raise UnsupportedServer(
-                "the server has transactions, so it gives idempotence itself (a broker, or a proxy in front of Kafka "
-                "0.11 or later), and knows no conditional publish"
+                "the server has transactions and lists no conditional publish: it is a broker, or a proxy whose "
+                "brokers give idempotence themselves, or whose topics.conditional is empty"
             )
         self._timeout_ms = round(core.timing.request_seconds_max * limits.PRODUCE_TIMEOUT_SHARE * 1000)
 

@@ -174,4 +174,7 @@ def _as_connection_failed() -> Iterator[None]:
     except trio.TooSlowError:
         raise ConnectionFailed("the server does not answer in time") from None
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        raise ConnectionFailed(f"{error.__cause__ or error}") from error
+        cause = error.__cause__
+        if isinstance(cause, BaseExceptionGroup):  # of all addresses that the name has
+            cause = cause.exceptions[0]
+        raise ConnectionFailed(f"{cause or error}") from error

@@ -24,6 +24,7 @@ from .batch_marker import DIGEST_BYTES, content_digest, digesting_content
 from .compression import Codec, codec_of, compressing, decompressing, storing_gzip
 from .errors import LimitExceeded, Malformed, WireError
 from .kernel import KERNEL, OUTPUT_BYTES_MAX
+from .logged import LoggedBatch
 from .message_set import (
     OFFSET_AND_SIZE_BYTES,
     OVERHEAD_BYTES,
@@ -47,6 +48,7 @@ from .record_batch import (
     RecordStream,
     finding_longest,
     iterate_large_records,
+    iterate_records,
     parse_single_batch,
 )
 from .steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
@@ -351,6 +353,19 @@ def digesting_batch(
             raise Malformed(f"record batch: {type(exc).__name__}: {exc}") from None
         stream.take(record_count, size_bytes, headers)
         if stream.records_left and len(contents) < wanted:
+            yield
+    return contents
+
+
+def digesting_logged(batch: LoggedBatch, output_bytes_max: int) -> Steps[list[tuple[int, bytes]]]:
+    """Return offset and digest of each record that a stored batch has. Raises WireError."""
+    header, contents = batch.header, list[tuple[int, bytes]]()
+    if header.record_count == batch.record_count:
+        digests = yield from digesting_batch(batch.records, header, output_bytes_max)
+        return list(enumerate(digests, batch.first))
+    for number, record in enumerate(iterate_records(batch.records, header, output_bytes_max, is_stored=True), 1):
+        contents.append((batch.first + record.offset_delta, content_digest(record.key, record.value)))
+        if not number % _STEP_RECORDS_IN_PLACE:
             yield
     return contents
 

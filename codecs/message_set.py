@@ -71,8 +71,8 @@ def iterate_shallow(data: Buffer) -> Iterator[ShallowMessage]:
     """
     view = memoryview(data)
     position = 0
-    while (end := _end_of_message(view, position)) is not None:
-        yield _read_message(view, position, end)
+    while (end := end_of_message(view, position)) is not None:
+        yield read_message(view, position, end)
         position = end
 
 
@@ -80,12 +80,12 @@ def tail_is_partial(data: Buffer) -> bool:
     """Whether the set ends within a message. If it has no whole message before that, the fetch size is too small."""
     view = memoryview(data)
     position = 0
-    while (end := _end_of_message(view, position)) is not None:
+    while (end := end_of_message(view, position)) is not None:
         position = end
     return position != len(view)
 
 
-def _end_of_message(view: memoryview, position: int) -> int | None:
+def end_of_message(view: memoryview, position: int) -> int | None:
     """Where the message at ``position`` ends; None when it is not there completely."""
     if len(view) - position < OFFSET_AND_SIZE_BYTES:
         return None
@@ -96,7 +96,7 @@ def _end_of_message(view: memoryview, position: int) -> int | None:
     return end if end <= len(view) else None
 
 
-def _read_message(view: memoryview, start: int, end: int) -> ShallowMessage:
+def read_message(view: memoryview, start: int, end: int) -> ShallowMessage:
     offset, _, crc, magic, attributes = _start_at(view, start)
     position = start + _START.size
     try:

@@ -17,9 +17,14 @@ from .headers import skip_tagged_fields
 from .primitives import Buffer, encode_unsigned_varint, read_unsigned_varint
 
 API_KEY: Final = 0
+CONDITIONAL_PUBLISH: Final = 31_023
+"""No API of Kafka: a proxy lists it in ApiVersions where it serves conditional publish on some topics and lists
+transactions as well, so that a client can tell it from a broker. No request has it."""
 CLIENT_VERSION_MAX: Final = 9
 BROKER_VERSION_MAX: Final = 2
 """The version that old brokers are sent at most: the last one with message sets."""
+BATCH_VERSIONS: Final = (3, 7)
+"""The versions in which batches of format v2 are sent: the first one, and the first one that takes zstd."""
 IDEMPOTENT_VERSION_MIN: Final = 3
 """The first version with record batches, which have a producer id (KIP-98)."""
 SENT_VERSION_MAX: Final = 8

@@ -255,6 +255,37 @@ class ProduceWalk:
         return count, at + _INT32.size
 
 
+def only_topic(data: _Bytes, at: int, version: int) -> tuple[bytes, int] | None:
+    """Return the topic of a request whose acks end at ``at``, and where it ends: its name, from version 13 on its id;
+    empty: it names several, or none, or cannot be read. None: too little of it has arrived."""
+    at += _TIMEOUT_BYTES
+    has_flexible = is_flexible(_PRODUCE, version)
+    try:
+        if has_flexible:
+            topics, at = read_unsigned_varint(data, at)
+            topics -= 1
+        else:
+            (topics,) = _INT32.unpack_from(data, at)
+            at += _INT32.size
+        if topics != 1:
+            return b"", at
+        if version >= _TOPIC_IDS_FROM:
+            length = _UUID_BYTES
+        elif has_flexible:
+            length, at = read_unsigned_varint(data, at)
+            length -= 1
+        else:
+            (length,) = _INT16.unpack_from(data, at)
+            at += _INT16.size
+    except _NOT_WHOLE:
+        return None
+    except Malformed:
+        return b"", at
+    if length < 0:
+        return b"", at
+    return (bytes(data[at : at + length]), at + length) if len(data) >= at + length else None
+
+
 def begins_without_id(data: _Bytes, at: int, end: int, version: int) -> bool | None:
     """Has the first batch of a request no producer id? ``at``: where its acks end, ``end``: where it does. None: too
     little of it has arrived."""

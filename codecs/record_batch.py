@@ -47,10 +47,10 @@ CONTROL_FLAG: Final = 0x20
 
 HEADER: Final = Struct(">qiibIhiqqqhii")
 MAGIC_AT: Final = 16
-_CRC_AT: Final = 17
-_ATTRIBUTES_AT: Final = 21
-_PRODUCER_AT: Final = 43
-_PRODUCER: Final = Struct(">qhi")
+CRC_AT: Final = 17
+ATTRIBUTES_AT: Final = 21
+PRODUCER_AT: Final = 43
+PRODUCER: Final = Struct(">qhi")
 _UINT32: Final = Struct(">I")
 _INT32: Final = Struct(">i")
 _LEADER_EPOCH_AT: Final = 12
@@ -152,7 +152,7 @@ def says_it_follows(records: Buffer) -> bool:
 
 def verify_crc(records: memoryview, header: BatchHeader) -> None:
     """Raise ChecksumMismatch unless the batch's CRC-32C is right."""
-    crc = KERNEL.crc32c(records, _ATTRIBUTES_AT) if KERNEL else crc32c(records[_ATTRIBUTES_AT:])
+    crc = KERNEL.crc32c(records, ATTRIBUTES_AT) if KERNEL else crc32c(records[ATTRIBUTES_AT:])
     if crc != header.crc:
         raise ChecksumMismatch(f"record batch: CRC-32C is not {header.crc:#010x}")
 
@@ -170,12 +170,18 @@ def stamp(
     assert 0 <= base_sequence < 1 << 31
     view = memoryview(batch)
     verify_crc(view, parse_single_batch(view))
-    _PRODUCER.pack_into(batch, _PRODUCER_AT, producer_id, producer_epoch, base_sequence)
+    PRODUCER.pack_into(batch, PRODUCER_AT, producer_id, producer_epoch, base_sequence)
     if follows:
         _INT32.pack_into(batch, _LEADER_EPOCH_AT, FOLLOWS)
-    crc = KERNEL.crc32c(view, _ATTRIBUTES_AT) if KERNEL else crc32c(view[_ATTRIBUTES_AT:])
-    _UINT32.pack_into(batch, _CRC_AT, crc)
+    sign(batch)
     return parse_single_batch(view)
+
+
+def sign(batch: bytearray) -> None:
+    """Write the CRC-32C of a finished batch into it."""
+    view = memoryview(batch)
+    crc = KERNEL.crc32c(view, ATTRIBUTES_AT) if KERNEL else crc32c(view[ATTRIBUTES_AT:])
+    _UINT32.pack_into(batch, CRC_AT, crc)
 
 
 class StoredBatch(NamedTuple):

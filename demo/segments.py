@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from ..codecs.batch_marker import Identity, parse_batch_marker
 from ..codecs.errors import Malformed
+from ..codecs.logged import Logged, LoggedBatch, iterate_logged
 from ..codecs.message_set import ShallowMessage, inner_messages, iterate_shallow, tail_is_partial, verify_crc
 from ..codecs.record_batch import CONTROL_FLAG, MAGIC, MAGIC_AT, iterate_records, iterate_stored
 from ..codecs.record_batch import verify_crc as verify_batch_crc
@@ -53,10 +54,15 @@ def read_partition(log_directory: Path, topic: str, partition: int) -> Iterator[
                     yield from _records_of(message)
 
 
-def shallow_messages(log_directory: Path, topic: str, partition: int) -> Iterator[ShallowMessage]:
-    """Yield messages and wrappers of formats v0 and v1 as they are stored, CRCs verified. Raises WireError, OSError."""
+def logged(log_directory: Path, topic: str, partition: int) -> Iterator[Logged]:
+    """Yield messages, wrappers and batches as they are stored, CRCs verified. Raises WireError, OSError."""
     for data in _segments(log_directory, topic, partition):
-        yield from _messages(data)
+        for one in iterate_logged(data):
+            if isinstance(one, LoggedBatch):
+                verify_batch_crc(one.records, one.header)
+            else:
+                verify_crc(data, one)
+            yield one
 
 
 def _by_format(data: bytes) -> Iterator[tuple[bool, bytes]]:

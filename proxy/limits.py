@@ -203,6 +203,9 @@ GROUP_BYTES_MAX: Final = 128 * KIB
 """Old consumers stall on a wrapper that is larger than their fetch size, so batches go into one only up to this."""
 QUEUED_BATCHES_MAX: Final = 32
 """Batches of one producer on one partition that wait; clients have five in flight, retries may double them."""
+EPOCHS_AHEAD: Final = 2
+"""Epochs after the newest known one whose beginning a rebuild looks for where the log may be of format v2: a client
+begins a new one after a failure."""
 TOO_LARGE_SECONDS: Final = 60.0
 """A size that a topic was seen to refuse counts for so long: then a larger batch is sent whole again, for its limit may
 have been raised (``max.message.bytes``). Where it was not, that costs a few refused requests a minute."""
@@ -283,6 +286,16 @@ REFUSED_BACKOFF_SECONDS_MIN: Final = 1.0
 REFUSED_BACKOFF_SECONDS_MAX: Final = 10.0
 """Between two tries at a broker that answers and cannot be served: another one may take its place, but that is not
 urgent."""
+PROBE_KEPT_SECONDS: Final = 30 * 24 * 3600
+"""How long what a probe has found out is kept for all proxies of a cluster name. A service may change what it does with
+batches and not the versions that it lists: a start after that probes it again."""
+PROBE_TRIES_MAX: Final = 3
+"""Probes in a row where responses are missing, by which a broker that restarts is taken for one that fails."""
+PROBE_REASONS_MAX: Final = 20
+PROBE_REASON_LENGTH_MAX: Final = 300
+PROBED_RANGES_MAX: Final = 32
+"""Of what is kept of a probe: its reasons, the characters of each, and the kinds of brokers that it is about. With
+these it has less than 20 KB."""
 LEADER_AWAY_SECONDS: Final = 0.5
 """How often a batch whose leader is known and cannot be reached looks again."""
 LEFT_LOOK_SECONDS: Final = 10.0
@@ -381,6 +394,10 @@ NAME_RENEW_SECONDS: Final = 3600.0
 each partition on which the name has an entry."""
 NAME_RENEW_SHARE: Final = 1 / 20
 """The same, as a share of the expiry, where that is short."""
+ISSUED_ID_SECONDS: Final = 3 * NAME_RENEW_SECONDS
+"""How long Redis knows of a producer id that a broker has issued, unless it is in use: 100 bytes for each, and one
+address has 10 a second noted. For one that has expired, and comes to a partition for the first time, the log is read
+(rule R10)."""
 IDS_IN_USE_LOOK_SECONDS: Final = 60.0
 """How often a process looks which producer ids have written something, and renews them: what it has not seen when it is
 killed counts as not used."""
@@ -527,6 +544,12 @@ DESCRIBES_AT_WORK_MAX: Final = 4
 """DescribeProducers requests at a time: each may have logs read for all producers of its partitions."""
 DESCRIBED_PRODUCERS_MAX: Final = 10_000
 """In one answer, which is encoded in one step of some 20 ms."""
+TOPIC_IDS_KNOWN_MAX: Final = 10_000
+"""Topics whose names are remembered for clients that name them by their ids: about 2 MB."""
+TOPIC_ID_SECONDS: Final = 60.0
+"""How long: a topic may be deleted meanwhile, and another one may have its name. So long a batch for the old one may be
+appended to the new one, as one that names the topic is."""
+
 HIDDEN_RANGES_LOOK_SECONDS: Final = 2.0
 """How often the stored hidden ranges, one key, are read: so long it may take until a change is seen."""
 HIDDEN_RANGES_FIRST_LOOK_SECONDS: Final = 0.1

@@ -297,6 +297,11 @@ def native(ranges: Iterable[BrokerRanges]) -> BrokerRanges:
     return {int(key): (common[key][0], last[key]) for key in last if common[key][0] <= last[key]}
 
 
+def in_both(one: BrokerRanges, other: BrokerRanges) -> BrokerRanges:
+    """Return what both have."""
+    return _intersection([one, other])
+
+
 def is_dropped(api_key: int, api_version: int) -> bool:
     """Does Kafka 4 lack this version of an API, and Kafka 3 have it?"""
     return 0 <= api_version < KAFKA_4_FROM.get(api_key, 0)
@@ -411,7 +416,8 @@ class Detected:
     reason: str = ""
 
 
-_METADATA_PROBE = Probe(ApiKey.METADATA, 1, pack(">i", 0))
+FIRST_PROBE = Probe(ApiKey.METADATA, 1, pack(">i", 0))
+"""Every broker answers it, with few bytes."""
 _FETCH_PROBE = Probe(ApiKey.FETCH, 1, pack(">iiii", -1, 0, 0, 0))
 _API_VERSIONS_PROBE = Probe(ApiKey.API_VERSIONS, 0, b"")
 _OLD_BY_FETCH_ANSWER_BYTES = {4: "0.8.2", 8: "0.9.0"}
@@ -424,7 +430,7 @@ def detect(answers: Sequence[Buffer | None]) -> Probe | Detected:
     other connections when it comes.
     """
     if not answers:
-        return _METADATA_PROBE
+        return FIRST_PROBE
     if answers[-1] is None:
         return Detected(UNSURE, reason=f"no answer to probe {len(answers)}")
     metadata = answers[0]

@@ -12,10 +12,10 @@ from .commit import fresh
 from .entry import NO_DATA_GENERATION, NO_PRINCIPAL, NOBODY, Entry, StoredFormatError, unpack
 from .names import NO_ID, NameRecord, unpack_name
 from .producer_ids import Block, unpack_block
-from .store import cluster_key, data_number_key, entry_key, hidden_ranges_key, is_cluster_name, mode_key
+from .store import cluster_key, data_number_key, entry_key, hidden_ranges_key, is_cluster_name, mode_key, verdict_key
 
 _ENTRY = re.compile(rb"\{(.*)/(0|[1-9][0-9]{0,9})\}:([0-9a-f]{16})", re.DOTALL)
-_BLOCK = re.compile(rb"block:([0-9a-f]{16})")
+_BLOCK = re.compile(rb"(?:block|issued):([0-9a-f]{16})")
 _PRODUCER_NAME = re.compile(rb"name:(.+)", re.DOTALL)
 _INDEX = re.compile(rb"index:([0-9a-f]{16})")
 _PARTITION_INDEX = re.compile(rb"\{.*/(0|[1-9][0-9]{0,9})\}:named", re.DOTALL)
@@ -39,7 +39,7 @@ class EntryPlace:
 
 @value(frozen=True, slots=True)
 class BlockPlace:
-    """The key that stands for a block of producer ids."""
+    """The key that stands for a block of producer ids, or for one that a broker has issued."""
 
     start: int
 
@@ -68,8 +68,8 @@ class MemberPlace:
 
 @value(frozen=True, slots=True)
 class ClusterPlace:
-    """The key of the broker's own cluster id, of who gives idempotence (``mode_key``), or of the data number of the
-    memory."""
+    """The key of the broker's own cluster id, of who gives idempotence (``mode_key``), of what a probe has found out
+    (``verdict_key``), or of the data number of the memory."""
 
 
 @value(frozen=True, slots=True)
@@ -126,7 +126,8 @@ def parse_key(cluster: str, key: bytes) -> Place | None:
         return MemberPlace(bytes.fromhex(match[1].decode()))
     if key == hidden_ranges_key(cluster):
         return HiddenRangesPlace()
-    return ClusterPlace() if key in (cluster_key(cluster), data_number_key(cluster), mode_key(cluster)) else None
+    of_cluster = (cluster_key(cluster), data_number_key(cluster), mode_key(cluster), verdict_key(cluster))
+    return ClusterPlace() if key in of_cluster else None
 
 
 def read_entry(stored: bytes) -> Entry | Damaged:

@@ -16,6 +16,7 @@ from typing import Any, Self, TypeVar
 
 from redis.exceptions import RedisError
 
+from .inspection import EntryPlace, parse_key, prefix
 from .lease import LEASE_SECONDS
 from .redis_blocking import InspectionError, connected, info_of, pool_of, redis_errors_as_sentences
 from .redis_data_number import RANDOM_BYTES, first_value
@@ -115,6 +116,16 @@ class BulkStore:
             for page in _pages(keys):
                 values += self._redis.mget(page)
         return values
+
+    def entry_places(self) -> Iterator[EntryPlace]:
+        """Yield the producers and partitions that have an entry; one may come twice. Walks by SCAN: entries that come
+        or go meanwhile may be missing."""
+        cluster = self._access.cluster
+        with redis_errors_as_sentences():
+            for key in self._redis.scan_iter(match=prefix(cluster) + b"{*", count=PAGE_KEYS):
+                place = parse_key(cluster, key)
+                if isinstance(place, EntryPlace):
+                    yield place
 
     def has_data_number(self) -> bool:
         """Has the data number of the memory begun? If not, proxies that live begin it with their next heartbeat."""

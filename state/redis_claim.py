@@ -1,6 +1,6 @@
 """Whose state is stored under a cluster's name, and who gives idempotence there, the proxies or the brokers. Sans-IO.
 
-``ClusterClaim`` compares both on every connection of a proxy that gives idempotence, before it writes anything else.
+``ClusterClaim`` compares both on every connection of a proxy that uses Redis, before it writes anything else.
 ``StoredLook`` reads both over a connection of its own. Neither ends a process: their owner does."""
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..values import value
 from .inspection import EntryPlace, MemberPlace, parse_key, prefix
 from .redis_greeting import Greeting, Login, Refuse, give_up_on
 from .redis_link import RedisLink, Reply, pack
-from .store import MODE_NATIVE, MODE_PROXY, StoreAway, cluster_key, mode_key
+from .store import StoreAway, cluster_key, mode_key, verdict_key
 
 _SCAN_COUNT = b"500"
 """Keys that one SCAN looks at: with the longest topic names its reply is far below ``REPLY_BYTES_MAX``."""
@@ -21,7 +21,8 @@ _SCAN_COUNT = b"500"
 
 @value(frozen=True, slots=True)
 class Stored:
-    """What is stored under a cluster's name. ``cluster_id``: of the brokers; ``mode``: of ``mode_key``; None: absent.
+    """What is stored under a cluster's name. ``cluster_id``: of the brokers; ``mode``: of ``mode_key``; ``verdict``: of
+    ``verdict_key``; None: absent.
     ``has_entries``: Does a producer have an entry? ``has_proxies``: Is a proxy registered, that is, does one run that
     gives idempotence? Both False where nobody asked."""
 
@@ -29,6 +30,7 @@ class Stored:
     mode: bytes | None = None
     has_entries: bool = False
     has_proxies: bool = False
+    verdict: bytes | None = None
 
 
 class ClusterClaim:
@@ -36,13 +38,19 @@ class ClusterClaim:
     there, so a proxy that does not belong there leaves no trace."""
 
     def __init__(
-        self, cluster: str, cluster_id: Callable[[], str | None], is_anothers: Callable[[bytes, str], None]
+        self,
+        cluster: str,
+        cluster_id: Callable[[], str | None],
+        is_anothers: Callable[[bytes, str], None],
+        mode: Callable[[], bytes],
     ) -> None:
         """``cluster_id``: as the brokers tell it; None: they tell none (before 0.10.1), and are believed.
-        ``is_anothers`` is called with the stored id and the brokers' own where they differ."""
+        ``is_anothers`` is called with the stored id and the brokers' own where they differ. ``mode``: this proxy's
+        value of ``mode_key`` now."""
         self._cluster = cluster
         self._cluster_id = cluster_id
         self._is_anothers = is_anothers
+        self._mode = mode
         self._compared: str | None = None
 
     @property
@@ -52,8 +60,8 @@ class ClusterClaim:
         return self._cluster_id() in (None, self._compared)
 
     def compare(self, link: RedisLink, refuse: Refuse, agreed: Callable[[], None]) -> None:
-        """Compare on a connection that was greeted; ``agreed`` is called if the state is this cluster's, and proxies
-        give idempotence. Else ``refuse`` was called, or the link was reset."""
+        """Compare on a connection that was greeted; ``agreed`` is called if the state is this cluster's, and its mode
+        this proxy's. Else ``refuse`` was called, or the link was reset."""
         cluster_id = self._cluster_id()
         if cluster_id is None:
             self._compare_mode(link, refuse, agreed)
@@ -72,18 +80,18 @@ class ClusterClaim:
         self._claim(link, cluster_key(self._cluster), cluster_id.encode(), partial(take, cluster_id))
 
     def _compare_mode(self, link: RedisLink, refuse: Refuse, agreed: Callable[[], None]) -> None:
+        own = self._mode()
+
         def take(reply: Reply | StoreAway) -> None:
-            if reply == MODE_PROXY:
+            if reply == own:
                 agreed()
             elif isinstance(reply, bytes):
                 said = reply.decode("utf-8", "backslashreplace")
-                refuse(
-                    f"Redis says that {said} gives idempotence under this cluster name, and this proxy is to give it"
-                )
+                refuse(f"the mode of this cluster name is {said} in Redis, and this proxy's is {own.decode()}")
             else:
                 _give_up(link, refuse, reply)
 
-        self._claim(link, mode_key(self._cluster), MODE_PROXY, take)
+        self._claim(link, mode_key(self._cluster), own, take)
 
     def _claim(self, link: RedisLink, key: bytes, said: bytes, take: Callable[[Reply | StoreAway], None]) -> None:
         """Write the value if there is none, and read what is there: Redis executes both in a row."""
@@ -104,18 +112,22 @@ class StoredLook:
         needs_entries: bool,
         needs_proxies: bool = False,
         becomes_native: Callable[[Stored], bool],
+        native: bytes,
         done: Callable[[Stored | StoreAway], None],
+        verdict: tuple[bytes, int] | None = None,
     ) -> None:
         """``needs_entries``: look for an entry, too; that may walk all keys. ``needs_proxies``: then also for a proxy
         that is registered, even if there is an entry. ``becomes_native``: asked once with what is stored; True: the
-        stored mode becomes native, if one is stored. That is the only thing that is ever written.
+        stored mode becomes ``native``, if one is stored. ``verdict``: stored before the look, for so many seconds.
+        Nothing else is ever written.
         ``done`` gets what was stored before, or why Redis cannot be asked."""
         self._cluster = cluster
         self._login = login
+        self._verdict = verdict
         self._needs_entries = needs_entries
         self._needs_proxies = needs_proxies
         self._has_entries = self._has_proxies = False
-        self._becomes_native = becomes_native
+        self._becomes_native, self._native = becomes_native, native
         self._done: Callable[[Stored | StoreAway], None] | None = done
         self._values: list[bytes | None] = []
         self._link = RedisLink(reactor, self._greet, self._end_away)
@@ -125,17 +137,24 @@ class StoredLook:
         Greeting(self._link, self._login, self._end_away, lambda _info: self._read())
 
     def _read(self) -> None:
-        for key in (cluster_key(self._cluster), mode_key(self._cluster)):
+        if self._verdict is not None:
+            text, seconds = self._verdict
+            self._link.call(pack(b"SET", verdict_key(self._cluster), text, b"EX", b"%d" % seconds), self._written)
+        for key in (cluster_key(self._cluster), mode_key(self._cluster), verdict_key(self._cluster)):
             self._link.call(pack(b"GET", key), self._take_value)
+
+    def _written(self, reply: Reply | StoreAway) -> None:
+        if reply != b"OK":
+            _give_up(self._link, self._end_away, reply)
 
     def _take_value(self, reply: Reply | StoreAway) -> None:
         if reply is not None and not isinstance(reply, bytes):
             _give_up(self._link, self._end_away, reply)
             return
         self._values.append(reply)
-        if len(self._values) == 2 and self._needs_entries:
+        if len(self._values) == 3 and self._needs_entries:
             self._scan(b"0")
-        elif len(self._values) == 2:
+        elif len(self._values) == 3:
             self._take()
 
     def _scan(self, cursor: bytes) -> None:
@@ -157,8 +176,8 @@ class StoredLook:
                 _give_up(self._link, self._end_away, reply)
 
     def _take(self) -> None:
-        cluster_id, mode = self._values
-        stored = Stored(cluster_id, mode, self._has_entries, self._needs_proxies and self._has_proxies)
+        cluster_id, mode, verdict = self._values
+        stored = Stored(cluster_id, mode, self._has_entries, self._needs_proxies and self._has_proxies, verdict)
 
         def written(reply: Reply | StoreAway) -> None:
             if reply is None or reply == b"OK":
@@ -166,8 +185,8 @@ class StoredLook:
             else:
                 _give_up(self._link, self._end_away, reply)
 
-        if self._becomes_native(stored) and stored.mode not in (None, MODE_NATIVE):
-            self._link.call(pack(b"SET", mode_key(self._cluster), MODE_NATIVE, b"XX"), written)
+        if self._becomes_native(stored) and stored.mode not in (None, self._native):
+            self._link.call(pack(b"SET", mode_key(self._cluster), self._native, b"XX"), written)
         else:
             self._end(stored)
 

@@ -51,6 +51,7 @@ from .store import (
     entry_key,
     hidden_ranges_key,
     index_key,
+    issued_key,
     member_key,
     name_key,
     names_key,
@@ -271,7 +272,9 @@ class RedisInspection:
                 return NotForgotten(f"proxy {owner.hex()} is alive and may be writing it now")
             left_ms = pipe.pttl(key)
             seconds, microseconds = pipe.time()
-            block = read_block(pipe.get(block_key(self.cluster, block_of(row.place.producer_id))) or b"")
+            producer_id = row.place.producer_id
+            issued = pipe.get(issued_key(self.cluster, producer_id))
+            block = read_block(issued or pipe.get(block_key(self.cluster, block_of(producer_id))) or b"")
             issued_to = block.principal if isinstance(block, Block) else NO_PRINCIPAL
             is_conditional_partition = is_conditional(row.place.producer_id)
             entry = forgotten(

@@ -7,8 +7,9 @@ be.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol, TypeVar
 
 from ..values import value
@@ -17,12 +18,31 @@ NO_VERSION = 0
 """The version of an absent value; stored ones begin at 1."""
 
 MODE_PROXY, MODE_NATIVE = b"proxy", b"native"
-"""The values of ``mode_key``, as ``upstream.idempotence`` has them."""
+"""The values of ``mode_key``, as ``upstream.idempotence`` has them. Engine topics follow native (``native_mode``)."""
 
 DATA_COUNT_BITS = 32
 """The lower bits of ``data_number_key``'s value. A hundred processes need a year for 31 of them."""
 
 _CLUSTER_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+def native_mode(engine_topics: Iterable[str]) -> bytes:
+    """Return the value of ``mode_key`` where the brokers give idempotence, but for topics that match these patterns:
+    ``native``, or ``native ["orders-*"]``."""
+    patterns = sorted(set(engine_topics))
+    return MODE_NATIVE + (b" " + json.dumps(patterns, ensure_ascii=False).encode() if patterns else b"")
+
+
+def engine_topics_of(stored: bytes) -> tuple[str, ...] | None:
+    """Return the patterns of ``native_mode``; None: the value is of another kind."""
+    mode, _, patterns = stored.partition(b" ")
+    try:
+        found = json.loads(patterns or b"[]") if mode == MODE_NATIVE else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+        return None
+    return tuple(sorted(set(found)))
 
 
 # ---------------------------------------------------------------------- results
@@ -253,6 +273,12 @@ def block_key(cluster: str, block_start: int) -> bytes:
     return f"idem:{cluster}:block:{block_start:016x}".encode()
 
 
+@_kind("issued id", rb"issued:[0-9a-f]{16}")
+def issued_key(cluster: str, producer_id: int) -> bytes:
+    """Return the key under which it is noted that a broker has issued this producer id, in the form of a block."""
+    return f"idem:{cluster}:issued:{producer_id:016x}".encode()
+
+
 @_kind("name", rb"name:.+")
 def name_key(cluster: str, name: str) -> bytes:
     """Return the key of the record of a name (rule R22)."""
@@ -329,6 +355,13 @@ def data_number_of(stored: bytes | int | None) -> int:
 
 @_kind("mode", rb"mode", Bound("1", "cluster name", "all proxies of a cluster name give idempotence in one way"))
 def mode_key(cluster: str) -> bytes:
-    """Return the key that says who gives idempotence to the producers of a cluster: ``MODE_PROXY`` or ``MODE_NATIVE``.
-    One value for all proxies; absent where no proxy has given it."""
+    """Return the key that says who gives idempotence to the producers of a cluster: ``MODE_PROXY``, or a value of
+    ``native_mode``. One value for all proxies; absent where no proxy has given it."""
     return f"idem:{cluster}:mode".encode()
+
+
+@_kind("verdict", rb"verdict")
+def verdict_key(cluster: str) -> bytes:
+    """Return the key of what a probe has found out about a cluster whose brokers do not show that they are Kafka: one
+    value for all proxies, opaque here, which expires."""
+    return f"idem:{cluster}:verdict".encode()

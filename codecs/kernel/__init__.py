@@ -10,7 +10,7 @@ from typing import Final, Protocol
 
 from ..primitives import Buffer
 
-REVISION: Final = 8
+REVISION: Final = 10
 """Raised with every change of what the kernel does: a library of another revision is not used."""
 
 OUTPUT_BYTES_MAX: Final = 4 << 20
@@ -87,6 +87,13 @@ class Kernel(Protocol):
 
     def digest_marker(self, batch_marker: Buffer, /) -> bytes | None:
         """Return what ``batch_marker.anchor_of_batch_marker`` does."""
+
+    def mark_batch(self, batch: Buffer, /) -> tuple[bytes, bytes, bytes, bytes] | None:
+        """Return (a whole, uncompressed batch as ``header_marker.marking_batch`` makes it of the identity in its
+        header, its anchor, the digest of its first record's content, the digest of its records)."""
+
+    def digest_batch(self, batch: Buffer, /) -> tuple[bytes, bytes] | None:
+        """Return (``logged.anchor_of_own_ids`` of a whole, uncompressed batch, the digest of its records)."""
 
     def unsnappy_part(self, block: Buffer, position: int, output: bytearray, filled: int, /) -> tuple[int, int] | None:
         """Decompress more of a block of snappy, from its element at ``position`` on: a megabyte at most, or one literal

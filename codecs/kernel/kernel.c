@@ -86,19 +86,23 @@ static PyObject *wrong_arguments(void) {
 
 /* ------------------------------------------------------------------------------------------------------- limits */
 enum {
-    REVISION = 8,               /* of what is below; codecs/kernel/__init__.py takes no other */
+    REVISION = 10,              /* of what is below; codecs/kernel/__init__.py takes no other */
     OUTPUT_BYTES_MAX = 4 << 20, /* of one call */
     BATCHES_MAX = 5,            /* that are stored together: what brokers remember of a producer */
     PART_BYTES_MAX = 1 << 20,   /* that are made of a batch in one call where it takes several */
     RECORD_BYTES_MIN = 7,       /* length, attributes, two deltas, two null lengths, a header count: one byte each */
     KEY_BYTES_MAX = 1 << 16,    /* of a wrapper: a marker has 99 at most */
     BATCH_OVERHEAD_BYTES = 61,
+    BATCH_CRC_AT = 17,
     ATTRIBUTES_AT = 21,
     CODEC_MASK = 7,
     GZIP = 1,
+    LAST_OFFSET_DELTA_AT = 23,
     BASE_TIMESTAMP_AT = 27,
     PRODUCER_ID_AT = 43, /* epoch, base sequence and record count are behind it: what a marker says of a batch */
     RECORD_COUNT_AT = 57,
+    HEADER_MARKER_BYTES = 6,
+    RECORD_HEADERS_MAX = 10000,
     STORED_BLOCK_BYTES_MAX = 0xffff,
     GZIP_START_BYTES = 10,
     GZIP_END_BYTES = 8,
@@ -560,6 +564,31 @@ static int64_t digest_of_messages(const uint8_t **at, const uint8_t *end, int64_
     return done ? done : -1;
 }
 
+/* The key and the value of the next record, and `at` behind it; 0 if it is not well-formed, or has many headers. */
+static inline int read_fields(const uint8_t **at, const uint8_t *end, int64_t index, struct record *record) {
+    int64_t length, number, headers;
+    const uint8_t *ignored;
+    if (!varlong(at, end, &length) || length < 1 || length > end - *at) return 0;
+    const uint8_t *p = *at, *behind = p + length;
+    if (*p++ >= 0x80) return 0; /* attributes: unused, one byte */
+    if (!varlong(&p, behind, &number) || !varlong(&p, behind, &number) || number != index) return 0;
+    if (!field(&p, behind, &record->key, &record->key_bytes)) return 0;
+    if (!field(&p, behind, &record->value, &record->value_bytes)) return 0;
+    if (!varlong(&p, behind, &headers) || headers < 0 || headers > RECORD_HEADERS_MAX) return 0;
+    for (int64_t i = 0; i < 2 * headers; i++)
+        if (!field(&p, behind, &ignored, &number) || (number < 0 && !(i & 1))) return 0; /* a name is not null */
+    if (p != behind) return 0;
+    *at = behind;
+    return 1;
+}
+
+static void digest_field(struct digest *s, const uint8_t *data, int64_t bytes) {
+    uint8_t size[4];
+    put32(size, (uint32_t)bytes);
+    digest_add(s, size, sizeof size);
+    if (bytes > 0) digest_add(s, data, (size_t)bytes);
+}
+
 static void put_digest(uint8_t *p, const uint32_t crc[2]) {
     put32(p, crc[0]);
     put32(p + 4, crc[1]);
@@ -958,6 +987,95 @@ static PyObject *digest_marker(PyObject *module, PyObject *const *args, Py_ssize
     return is_usual ? PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES) : none();
 }
 
+static void blake_of(const char *person, const uint8_t *data, size_t bytes, uint8_t digest[DIGEST_BYTES]) {
+    struct blake s;
+    blake_begin(&s, person);
+    blake_add(&s, data, bytes);
+    blake_end(&s, digest);
+}
+
+/* Take the digest of the records of a whole, uncompressed batch of format v2, and of its first record's content. */
+static int digest_records(const Py_buffer *batch, struct digest *s, uint8_t content[DIGEST_BYTES]) {
+    const uint8_t *start = batch->buf, *at = start + BATCH_OVERHEAD_BYTES, *end = start + batch->len;
+    if (batch->len < BATCH_OVERHEAD_BYTES || batch->len > OUTPUT_BYTES_MAX || start[ATTRIBUTES_AT + 1] & CODEC_MASK) return 0;
+    int64_t records = big32(start + RECORD_COUNT_AT);
+    s->crc[0] = s->crc[1] = 0, s->used = 0, s->block[0] = 0;
+    for (int64_t i = 0; i < records; i++) {
+        struct record record;
+        if (!read_fields(&at, end, i, &record)) return 0;
+        if (!i && content) content_digest(record.key, record.key_bytes, record.value, record.value_bytes, content);
+        digest_field(s, record.key, record.key_bytes);
+        digest_field(s, record.value, record.value_bytes);
+    }
+    digest_flush(s);
+    return at == end;
+}
+
+/* digest_batch(batch): its anchor if it has a producer id (logged.py), and the digest of its records */
+static PyObject *digest_batch(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer batch;
+    struct digest s;
+    uint8_t digest[DIGEST_BYTES], anchor[DIGEST_BYTES], named[IDENTITY_BYTES];
+    (void)module;
+    if (count != 1) return wrong_arguments();
+    if (!bytes_of(args[0], &batch)) return NULL;
+    int is_usual = digest_records(&batch, &s, NULL);
+    if (is_usual) {
+        const uint8_t *start = batch.buf;
+        memcpy(named, start + PRODUCER_ID_AT, IDENTITY_BYTES - 4);
+        memcpy(named + IDENTITY_BYTES - 4, start + LAST_OFFSET_DELTA_AT, 4);
+        blake_of("batch", named, sizeof named, anchor);
+        put_digest(digest, s.crc);
+    }
+    PyBuffer_Release(&batch);
+    PyObject *result = is_usual ? PyTuple_New(2) : none();
+    if (!is_usual || !result) return result;
+    PyTuple_SetItem(result, 0, PyBytes_FromStringAndSize((const char *)anchor, DIGEST_BYTES));
+    PyTuple_SetItem(result, 1, PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES));
+    return result;
+}
+
+/* mark_batch(batch): a whole, uncompressed batch of format v2 with the marker of its identity in the place of its producer
+   (header_marker.py), its anchor, the digest of its first record's content, and the digest of its records */
+static PyObject *mark_batch(PyObject *module, PyObject *const *args, Py_ssize_t count) {
+    Py_buffer batch;
+    PyObject *marked = NULL, *result = NULL;
+    (void)module;
+    if (count != 1) return wrong_arguments();
+    if (!bytes_of(args[0], &batch)) return NULL;
+    const uint8_t *start = batch.buf;
+    uint8_t content[DIGEST_BYTES] = {0};
+    struct digest s;
+    if (!digest_records(&batch, &s, content)) goto none;
+    uint8_t digest[DIGEST_BYTES], anchor[DIGEST_BYTES], marker[DIGEST_BYTES], named[8 + 4] = {0};
+    put_digest(digest, s.crc);
+    blake_of("header", start + PRODUCER_ID_AT, IDENTITY_BYTES, marker);
+    /* Epochs -1 and 0 are what producers without idempotence send. */
+    if (marker[0] == marker[1] && (marker[0] == 0xff || !marker[0])) marker[0] ^= 0x40;
+    memcpy(named + 8 - HEADER_MARKER_BYTES, marker, HEADER_MARKER_BYTES);
+    memcpy(named + 8, start + RECORD_COUNT_AT, 4);
+    blake_of("batch", named, sizeof named, anchor);
+    if (!(marked = PyBytes_FromStringAndSize((const char *)start, batch.len))) goto done;
+    uint8_t *out = (uint8_t *)PyBytes_AsString(marked);
+    memset(out + PRODUCER_ID_AT, 0xff, 8);
+    memcpy(out + PRODUCER_ID_AT + 8, marker, HEADER_MARKER_BYTES);
+    put32(out + BATCH_CRC_AT, checksum(&crc32_castagnoli, 0, out + ATTRIBUTES_AT, (size_t)(batch.len - ATTRIBUTES_AT)));
+    if (!(result = PyTuple_New(4))) {
+        Py_DecRef(marked);
+        goto done;
+    }
+    PyTuple_SetItem(result, 0, marked);
+    PyTuple_SetItem(result, 1, PyBytes_FromStringAndSize((const char *)anchor, DIGEST_BYTES));
+    PyTuple_SetItem(result, 2, PyBytes_FromStringAndSize((const char *)content, DIGEST_BYTES));
+    PyTuple_SetItem(result, 3, PyBytes_FromStringAndSize((const char *)digest, DIGEST_BYTES));
+    goto done;
+none:
+    result = none();
+done:
+    PyBuffer_Release(&batch);
+    return result;
+}
+
 static PyMethodDef METHODS[] = {
     {"crc32c", (void *)crc32c, METH_FASTCALL, NULL},
     {"convert", (void *)convert, METH_FASTCALL, NULL},
@@ -968,6 +1086,8 @@ static PyMethodDef METHODS[] = {
     {"digest_content", (void *)digest_content, METH_FASTCALL, NULL},
     {"digest_messages", (void *)digest_messages, METH_FASTCALL, NULL},
     {"digest_marker", (void *)digest_marker, METH_FASTCALL, NULL},
+    {"mark_batch", (void *)mark_batch, METH_FASTCALL, NULL},
+    {"digest_batch", (void *)digest_batch, METH_FASTCALL, NULL},
     {"unsnappy_part", (void *)unsnappy_part, METH_FASTCALL, NULL},
     {NULL, NULL, 0, NULL},
 };

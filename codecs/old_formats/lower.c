@@ -14,7 +14,6 @@ enum {
     LENGTH_AT = 8,        /* in a batch */
     MAGIC_AT = 16,
     CRC_AT = 17,
-    LAST_OFFSET_DELTA_AT = 23,
     MAX_TIMESTAMP_AT = 35,
     TRANSACTIONAL = 0x10, /* in a batch's attributes */
     CONTROL = 0x20,

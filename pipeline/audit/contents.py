@@ -15,7 +15,7 @@ from ..reading.container import LOG_APPEND_TIME
 from ..reading.contents import Array
 from .findings import finding_rows
 from .kinds import Finding
-from .rows import Columns, taken
+from .rows import IS_MARKED, Columns, taken
 
 ORDER: Final = ("place", "hash1", "hash2", "created", "offset")
 """How the rows are sorted; ``created``: see ``created_of``."""
@@ -54,7 +54,10 @@ class RepeatFinder:
             & (behind["producer_id"] == before["producer_id"])
             & (behind["epoch"] == before["epoch"])
         )
-        is_same_number = is_one_epoch & (behind["sequence"] == before["sequence"])
+        # A batch with a marker does not tell its producer: all its own records are of one.
+        is_marked = before["flags"] & behind["flags"] & IS_MARKED != 0
+        is_one_epoch |= is_marked & (before["last_offset"] == behind["last_offset"])
+        is_same_number = is_one_epoch & (behind["sequence"] >= 0) & (behind["sequence"] == before["sequence"])
         suspected = same & is_same_time & ~is_one_epoch & ((created != -1) | is_near)
         repeated = same & ~suspected & ~is_same_number & is_near
         at = np.flatnonzero(suspected | repeated)

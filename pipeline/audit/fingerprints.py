@@ -16,7 +16,7 @@ from ...state.sequence import SEQUENCE_MODULUS
 from ..reading.container import Broken, Container
 from ..reading.contents import Array
 from ..reading.decode import containers
-from .rows import NO_KEY, NO_PRODUCER, Columns, Kind, columns, concatenated, record_batch, taken
+from .rows import IS_MARKED, NO_KEY, NO_MARKER, NO_PRODUCER, Columns, Kind, columns, concatenated, record_batch, taken
 
 LENGTHS_BYTES: Final = 8
 """Bytes of a content that belong to no field: the lengths of key and value."""
@@ -146,6 +146,8 @@ def _records(place: int, read: Sequence[Container]) -> Columns:
     offsets = np.concatenate([one.offsets for one in read])
     count = len(offsets)
     ids, epochs, sequences = (np.full(count, -1, np.int64) for _ in range(3))
+    is_marked = np.repeat([one.marker is not None for one in read], lengths)
+    last_of_batch = np.repeat([one.last for one in read], lengths)
     base = 0
     for one, length in zip(read, lengths, strict=True):
         for identity, first in one.pieces:
@@ -159,9 +161,9 @@ def _records(place: int, read: Sequence[Container]) -> Columns:
         place,
         count,
         offset=offsets,
-        last_offset=offsets,
+        last_offset=np.where(is_marked, last_of_batch, offsets),
         timestamp=np.concatenate([one.timestamps for one in read]),
-        flags=np.repeat([one.flags for one in read], lengths),
+        flags=np.repeat([one.flags for one in read], lengths) | is_marked * IS_MARKED,
         producer_id=ids,
         epoch=epochs,
         sequence=sequences,
@@ -178,20 +180,22 @@ def _runs(place: int, read: Sequence[Container]) -> Columns:
         timestamp = int(one.timestamps[0]) if len(one.offsets) else -1
         flags = NO_KEY if len(one.offsets) and (one.contents.fields().key_sizes < 0).any() else 0
         if not one.pieces:
-            rows.append((one.first, one.last, timestamp, NO_PRODUCER, -1, -1, len(one.offsets), flags))
+            marker = NO_MARKER if one.marker is None else one.marker
+            rows.append((one.first, one.last, timestamp, NO_PRODUCER, -1, -1, len(one.offsets), flags, marker))
         for identity, first in one.pieces:
             last = first + identity.record_count - 1
             there = identity.record_count
             if len(one.offsets) <= one.last - one.first:  # compacted, or no records at all
                 there = int(np.diff(np.searchsorted(one.offsets, (first, last + 1)))[0])
-            rows.append((first, last, timestamp, *identity[:3], there, flags))
-    names = ("offset", "last_offset", "timestamp", "producer_id", "epoch", "sequence", "size", "flags")
+            rows.append((first, last, timestamp, *identity[:3], there, flags, NO_MARKER))
+    names = ("offset", "last_offset", "timestamp", "producer_id", "epoch", "sequence", "size", "flags", "hash1")
     fields = np.array(rows, np.int64).T
     return columns(Kind.RUN, place, len(rows), **dict(zip(names, fields, strict=True)))
 
 
 def _merged(runs: Columns) -> Columns:
-    """Return the runs, with those joined that continue the one before: by offsets, producer, epoch and sequence."""
+    """Return the runs, with those joined that continue the one before: by offsets, producer, epoch and sequence. One
+    with a marker, which names neither, stays alone."""
     producer, epoch, sequence = runs["producer_id"], runs["epoch"], runs["sequence"].astype(np.int64)
     first, last, size = runs["offset"], runs["last_offset"], runs["size"]
     following = (sequence + last - first + 1) % SEQUENCE_MODULUS
@@ -199,6 +203,8 @@ def _merged(runs: Columns) -> Columns:
         (first[1:] == last[:-1] + 1)
         & (producer[1:] == producer[:-1])
         & (epoch[1:] == epoch[:-1])
+        & (runs["hash1"][1:] == NO_MARKER)
+        & (runs["hash1"][:-1] == NO_MARKER)
         & ((producer[1:] == NO_PRODUCER) | (sequence[1:] == following[:-1]))
     )
     heads = np.flatnonzero(np.concatenate(([True], ~goes_on)))

@@ -168,6 +168,7 @@ def _setting(spark: SparkSession, name: str, value: str) -> Iterator[None]:
 def _volumes(log: DataFrame) -> tuple[dict[int, Volume], int]:
     """Return what was read of each partition, and how many parts of all could not be read."""
     is_record = F.col("kind") == int(Kind.RECORD)
+    is_identified = (F.col("producer_id") >= 0) | (F.col("flags").bitwiseAND(rows.IS_MARKED) != 0)
     stamped = is_record & (F.col("timestamp") >= 0)
     found = log.groupBy("place").agg(
         F.count_if(is_record).alias("records"),
@@ -176,7 +177,7 @@ def _volumes(log: DataFrame) -> tuple[dict[int, Volume], int]:
         F.max(F.when(stamped, F.col("timestamp"))).alias("last_timestamp"),
         F.min(F.when(is_record, F.col("offset"))).alias("first_offset"),
         F.max(F.when(is_record, F.col("offset"))).alias("last_offset"),
-        F.count_if(is_record & (F.col("producer_id") >= 0)).alias("identified_records"),
+        F.count_if(is_record & is_identified).alias("identified_records"),
         F.count_if(F.col("kind").isin(_UNREAD_KINDS)).alias("unread"),
     )
     volumes = {}
@@ -278,7 +279,8 @@ def _one_by_one(table: pa.Table) -> pa.Table:
     within = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     within = within[:FINDINGS_MAX]
     wide = {name: np.repeat(column, counts)[:FINDINGS_MAX] for name, column in found.items()}
-    offset, sequence = wide["offset"] + within, (wide["sequence"] + within) % (1 << 31)
+    offset = wide["offset"] + within
+    sequence = np.where(wide["sequence"] < 0, -1, (wide["sequence"] + within) % (1 << 31))
     wide |= {"offset": offset, "last_offset": offset, "other_offset": wide["other_offset"] + within}
     wide |= {"sequence": sequence, "count": np.ones(len(offset), np.int64)}
     return findings.joined([findings.finding_rows(Finding.DUPLICATE, len(offset), **wide)])
@@ -298,12 +300,14 @@ def _verified(spark: SparkSession, plan: Plan, flagged: pa.Table) -> pa.Table:
 def concluded(compared_pairs: pa.Table) -> pa.Table:
     """Return of compared pairs those that are equal, those of which one cannot be read again (retention has deleted it
     since: what was found stays found), and as SEQUENCE_REUSED those that are duplicates by their sequences
-    and that differ. ``compared_pairs``: findings with a verdict, as of ``read.compare``."""
+    and that differ. Where batch markers are the same and records differ, nothing is concluded: they may be so by
+    chance. ``compared_pairs``: findings with a verdict, as of ``read.compare``."""
     verdicts = compared_pairs["verdict"]
     stays = pc.not_equal(verdicts, 0)
     was_compared = pc.equal(verdicts, 1).cast(pa.int8())
     equal = _with(compared_pairs, "compared", was_compared).filter(stays).select(findings.SCHEMA.names)
     is_proven = pc.equal(compared_pairs["kind"], str(Finding.DUPLICATE))
+    is_proven = pc.and_(is_proven, pc.greater_equal(compared_pairs["producer_id"], 0))
     reused = compared_pairs.filter(pc.and_(is_proven, pc.equal(verdicts, 0))).select(findings.SCHEMA.names)
     reused = _with(reused, "kind", pa.array([str(Finding.SEQUENCE_REUSED)] * reused.num_rows, pa.string()))
     reused = _with(reused, "compared", pa.array([1] * reused.num_rows, pa.int8()))
@@ -389,4 +393,5 @@ def _plotted_runs(log: DataFrame, listed: pa.Table) -> dict[int, pa.Table]:
     runs = log.where((F.col("kind") == int(Kind.RUN)) & (F.col("producer_id") >= 0) & F.col("place").isin(worst))
     near = runs.withColumn("rank", F.row_number().over(nearest)).where(F.col("rank") <= PLOTTED_RUNS_MAX)
     found = near.select("place", "offset", "last_offset", "producer_id", "epoch", "sequence").toArrow()
-    return {place: found.filter(pc.equal(found["place"], place)) for place in worst}
+    of_place = {place: found.filter(pc.equal(found["place"], place)) for place in worst}
+    return {place: of for place, of in of_place.items() if of.num_rows}  # batches with a marker show no sequences

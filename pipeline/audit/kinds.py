@@ -40,7 +40,8 @@ FAILING: Final = (
 """With one of these the exit status is 1, unless the user says otherwise."""
 
 MEANINGS: Final[Mapping[Finding, str]] = {
-    Finding.DUPLICATE: "Certain: the same producer, epoch and sequence is in the partition again, with the same bytes.",
+    Finding.DUPLICATE: "Certain: the same producer, epoch and sequence, or the same batch marker, is in the partition "
+    "again, with the same bytes.",
     Finding.SUSPECTED_DUPLICATE: "Suspected: the same key, value and headers again, made in the same millisecond; "
     "where the format has no such time, within the distance. No sequence numbers prove it.",
     Finding.REPEATED_RECORD: "The same key, value and headers again within the distance, but made at another time or "

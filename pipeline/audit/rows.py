@@ -6,8 +6,9 @@ Every row has a kind; what a column means for each kind:
 ===============  ==============  ================  =========================  =====================================
 kind             offset          last_offset       size                       and
 ===============  ==============  ================  =========================  =====================================
-``RECORD``       its offset      the same          bytes of key and value     hash1, hash2, timestamp, its identity
-``RUN``          first record    last record       records that are there     base sequence; without identity: id -1
+``RECORD``       its offset      the same, or (1)  bytes of key and value     hash1, hash2, timestamp, its identity
+``RUN``          first record    last record       records that are there     base sequence; without identity: id -1;
+                                                                              hash1: its batch's marker, or 0
 ``HOLE``         first missing   last missing      -                          only those within a run
 ``RANGE``        first record    after the last    bytes read                 one for each range, also an empty one
 ``UNREADABLE``   first           last              -                          note: why
@@ -15,6 +16,8 @@ kind             offset          last_offset       size                       an
 ``CUT``          after the last  -                 -                          note: bytes that are no whole entry
 ``ACKNOWLEDGED`` reported or -1  reported last     records                    identity, from the proxy's journal
 ===============  ==============  ================  =========================  =====================================
+
+(1) With ``IS_MARKED`` the last offset of its batch: two records with the same one are of one producer.
 
 Pure: numpy and Arrow only.
 """
@@ -47,8 +50,12 @@ class Kind(IntEnum):
 
 
 NO_PRODUCER: Final = -1
+NO_MARKER: Final = 0
+"""In ``hash1`` of a run: none that is in the header of a batch of format v2. A run with one is one batch."""
 NO_KEY: Final = 1
 """In ``flags`` of a run: a record in it has no key."""
+IS_MARKED: Final = 2
+"""In ``flags`` of a record, next to ``LOG_APPEND_TIME``: its batch has a marker in its header."""
 
 TYPES: Final[Mapping[str, str]] = {
     "kind": "int8",

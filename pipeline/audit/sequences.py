@@ -13,12 +13,14 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from ...codecs.batch_marker import Identity
+from ...codecs.header_marker import header_marker_of
 from ...state.sequence import SEQUENCE_MODULUS
 from ..reading.contents import Array
 from ..reading.places import END_OF_FILE
 from .findings import finding_rows
 from .kinds import Finding
-from .rows import NO_KEY, NO_PRODUCER, Columns, Kind, taken
+from .rows import NO_KEY, NO_MARKER, NO_PRODUCER, Columns, Kind, taken
 
 _HALF: Final = SEQUENCE_MODULUS // 2
 
@@ -106,6 +108,8 @@ class Partition:
         kinds = rows["kind"]
         self._runs = taken(rows, kinds == Kind.RUN)
         self._acknowledged = taken(rows, kinds == Kind.ACKNOWLEDGED)
+        is_asked = len(self._acknowledged["offset"]) > 0
+        self._markers = frozenset(self._runs["hash1"].tolist() if is_asked else ()) - {NO_MARKER}
         self._unreadable = taken(rows, (kinds == Kind.UNREADABLE) | (kinds == Kind.DELETED))
         within = taken(rows, kinds == Kind.HOLE)
         between = self._between(taken(rows, np.isin(kinds, (Kind.RUN, Kind.UNREADABLE, Kind.DELETED))))
@@ -124,11 +128,13 @@ class Partition:
     def findings(self) -> Iterator[pa.RecordBatch]:
         """Yield everything that is wrong by the numbers, and what is worth a note."""
         runs = self._runs
-        identified = taken(runs, runs["producer_id"] >= 0)
+        is_identified, is_marked = runs["producer_id"] >= 0, runs["hash1"] != NO_MARKER
+        identified = taken(runs, is_identified)
         yield from self._by_producer(identified)
         yield from self._regressions(identified)
-        if len(identified["offset"]):
-            foreign = taken(runs, (runs["producer_id"] == NO_PRODUCER) & (runs["size"] > 0))
+        yield from self._stored_twice(taken(runs, is_marked))
+        if (is_identified | is_marked).any():
+            foreign = taken(runs, ~is_identified & ~is_marked & (runs["size"] > 0))
             yield self._rows(Finding.FOREIGN_WRITER, foreign, count=foreign["size"])
         yield from self._not_there()
         firsts, lasts = self._missing
@@ -245,6 +251,30 @@ class Partition:
             others = runs["offset"][first_at]
             yield self._rows(Finding.EPOCH_REGRESSION, found, other_offset=others, count=found["size"])
 
+    def _stored_twice(self, marked: Columns) -> Iterator[pa.RecordBatch]:
+        """Yield the batches whose marker an earlier batch of as many records has. Whether they are the same is seen by
+        their bytes: among millions of batches two may have the same marker by chance."""
+        counts = marked["last_offset"] - marked["offset"] + 1
+        order = np.lexsort((marked["offset"], counts, marked["hash1"]))
+        marked, counts = taken(marked, order), counts[order]
+        is_first = np.ones(len(order), bool)
+        is_first[1:] = (np.diff(marked["hash1"]) != 0) | (np.diff(counts) != 0)
+        again = np.flatnonzero(~is_first)
+        if len(again):
+            heads = np.flatnonzero(is_first)
+            firsts = marked["offset"][heads[np.searchsorted(heads, again) - 1]]
+            yield self._rows(Finding.DUPLICATE, taken(marked, again), other_offset=firsts, count=counts[again])
+
+    def _is_marked(self, producer: int, epoch: int, sequence: int, told: int, count: int) -> bool:
+        """Whether a batch in the log has the marker of this one: where it was acknowledged, or elsewhere. How many
+        records it has the log knows best: an old journal does not say it."""
+        at = int(np.searchsorted(self._runs["offset"], told))
+        if told >= 0 and at < len(self._runs["offset"]) and self._runs["offset"][at] == told:
+            there = int(self._runs["last_offset"][at]) - told + 1
+            if header_marker_of(Identity(producer, epoch, sequence, there)) == self._runs["hash1"][at]:
+                return True
+        return header_marker_of(Identity(producer, epoch, sequence, count)) in self._markers
+
     def _not_there(self) -> Iterator[pa.RecordBatch]:
         """Yield the acknowledged batches of which records are not in the log, or not recognisable there."""
         rows = self._acknowledged
@@ -258,7 +288,7 @@ class Partition:
                 base = log.pieces[0].start if log.pieces else first
                 start = base + (sequence - base + _HALF) % SEQUENCE_MODULUS - _HALF
                 missing = log.missing(start, count)
-            if missing:
+            if missing and not (self._markers and self._is_marked(producer, epoch, sequence, told, count)):
                 kind = Finding.ACKNOWLEDGED_UNKNOWN if self._cannot_tell(told) else Finding.ACKNOWLEDGED_ABSENT
                 yield self._rows(kind, taken(rows, np.array([number])), count=np.array([missing]))
 
@@ -276,7 +306,7 @@ class Partition:
         index = int(np.searchsorted(self._runs["offset"], told, "right")) - 1
         if index < 0 or self._runs["last_offset"][index] < told:
             return False
-        return bool(self._runs["producer_id"][index] == NO_PRODUCER)
+        return bool(self._runs["producer_id"][index] == NO_PRODUCER and self._runs["hash1"][index] == NO_MARKER)
 
 
 def _sorted_spans(firsts: Array, lasts: Array) -> tuple[Array, Array]:

@@ -42,7 +42,7 @@ class Container:
     at ``offsets``, which increase. ``timestamps``: in ms, -1 where the format has none. ``contents``: see
     ``contents.py``. ``pieces``: its batches with a known producer. ``unreadable``: why there are no records.
     ``is_control``: no records, but transaction markers. ``is_plain``: plain messages, each of which can be taken
-    without the others."""
+    without the others. ``marker``: the batch marker in the header of a batch, which names no producer."""
 
     first: int
     last: int
@@ -54,6 +54,7 @@ class Container:
     unreadable: str = ""
     is_control: bool = False
     is_plain: bool = False
+    marker: int | None = None
 
     def between(self, start: int, end: int) -> Container | None:
         """Return plain messages without those below ``start`` and those from ``end`` on; None if no one is left."""

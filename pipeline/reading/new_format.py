@@ -10,6 +10,7 @@ import numpy as np
 from ...codecs import record_batch
 from ...codecs.batch_marker import Identity
 from ...codecs.errors import Malformed, Truncated, WireError
+from ...codecs.header_marker import read_header_marker
 from ...codecs.primitives import VARLONG_BYTES_MAX, Buffer, read_varlong
 from ...codecs.record_batch import BatchHeader
 from .container import LOG_APPEND_TIME, NO_OFFSETS, UNPACKED_BYTES_MAX, Container, Piece, check_order, unreadable
@@ -33,9 +34,8 @@ def batch_container(entry: memoryview) -> Container:
             raise Malformed("offsets or a count below zero")
         record_batch.verify_crc(entry, header)
         if header.attributes & record_batch.CONTROL_FLAG or not header.record_count:
-            return Container(
-                base, last, NO_OFFSETS, NO_OFFSETS, NO_CONTENTS, _batch_piece(header, base), is_control=True
-            )
+            where = base, last, NO_OFFSETS, NO_OFFSETS, NO_CONTENTS, _batch_piece(header, base)
+            return Container(*where, is_control=True, marker=read_header_marker(header))
         return _batch_records(entry, header, base)
     except WireError as error:
         return unreadable(base, max(base, last), str(error))
@@ -54,7 +54,8 @@ def _batch_records(entry: memoryview, header: BatchHeader, base: int) -> Contain
         times, flags = np.full(len(offsets), header.max_timestamp), LOG_APPEND_TIME
     else:
         times, flags = found.timestamp_deltas + header.base_timestamp, 0  # as Kafka's, they wrap at 64 bits
-    return Container(base, last, offsets, times, found.contents, _batch_piece(header, base), flags)
+    pieces, marker = _batch_piece(header, base), read_header_marker(header)
+    return Container(base, last, offsets, times, found.contents, pieces, flags, marker=marker)
 
 
 class Found(NamedTuple):

@@ -94,7 +94,8 @@ class SparkFailed(Exception):
 @dataclass(slots=True)
 class Summary:
     """What a run has found and done. ``differences``: producers on partitions, counted by what Redis had of them.
-    ``written``: those that were written, counted by effect. ``problems``: by partition."""
+    ``written``: those that were written, counted by effect. ``unrecognised``: batches whose marker, in their header,
+    names no producer that Redis knows, by partition. ``problems``: by partition."""
 
     is_dry_run: bool
     partitions: int = 0
@@ -102,6 +103,7 @@ class Summary:
     written: Counter[str] = field(default_factory=Counter)
     idle: int = 0
     bytes_read: int = 0
+    unrecognised: dict[str, int] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
     seconds: float = 0.0
 
@@ -110,7 +112,7 @@ class Summary:
         """Had Redis all that the logs have, as far as these could be read?"""
         from .judge import UNHEALTHY
 
-        return not self.problems and not any(self.differences[kind] for kind in UNHEALTHY)
+        return not self.problems and not self.unrecognised and not any(self.differences[kind] for kind in UNHEALTHY)
 
     def as_json(self) -> str:
         """Return it as one JSON object."""
@@ -123,6 +125,7 @@ class Summary:
                 "written": dict(self.written),
                 "idle": self.idle,
                 "bytes_read": self.bytes_read,
+                "unrecognised_batches": self.unrecognised,
                 "problems": self.problems,
                 "seconds": round(self.seconds, 3),
             }
@@ -221,6 +224,8 @@ def _concluded(
 def _count(summary: Summary, places: Sequence[Place], concluded: Concluded, options: argparse.Namespace) -> None:
     summary.idle += concluded.idle
     summary.bytes_read += concluded.bytes_read
+    if concluded.unrecognised:
+        summary.unrecognised[places[concluded.place].name] = concluded.unrecognised
     if concluded.problem:
         summary.problems[places[concluded.place].name] = concluded.problem
     for row in concluded.rows:
@@ -247,6 +252,7 @@ def _told(summary: Summary) -> Iterable[str]:
         "busy": "a proxy works on it, or has left it open; the proxies look after it",
         "producer_name": "has a name; the proxies look after it",
         "conditional": "of a conditional partition; the proxies read where its log ends",
+        "unrecognised": "the log has its last batch no more; the proxies look when its producer comes back",
         "damaged": "cannot be read by this version",
     }
     for kind, text in meaning.items():
@@ -254,6 +260,13 @@ def _told(summary: Summary) -> Iterable[str]:
             yield f"  {kind}: {of[kind]} ({text})"
     if not summary.is_dry_run:
         yield f"written: {summary.written['whole']} complete, {summary.written['bound']} that a proxy completes"
+    if summary.unrecognised:
+        count, names = sum(summary.unrecognised.values()), list(summary.unrecognised)
+        shown = ", ".join(names[:PROBLEMS_SHOWN_MAX]) + (", ..." if len(names) > PROBLEMS_SHOWN_MAX else "")
+        yield (
+            f"{count} batches in message format v2 are of producers that Redis does not know, and do not name them: the"
+            f" proxies recognise them when these come back ({shown})"
+        )
     problems = list(summary.problems.items())
     for name, problem in problems[:PROBLEMS_SHOWN_MAX]:
         yield f"{name} was left to the proxies: {problem}"

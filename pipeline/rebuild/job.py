@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pickle
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import groupby
 from typing import TYPE_CHECKING, Final
 
@@ -38,8 +38,9 @@ def rebuild_here(wanted: Wanted, places: Sequence[Place], ranges: Sequence[Range
             _progress(say, "read", index + 1, len(ranges), "ranges")
         _wait(wanted, cluster, places, registered_at, say)
         with BulkStore(wanted.redis) as store:
+            known = _known_on(store, places)
             for index, (number, found) in enumerate(read.items()):
-                yield conclude(cluster, store, wanted, number, places[number], found)
+                yield conclude(cluster, store, wanted, number, places[number], found, known[number])
                 _progress(say, "concluded", index + 1, len(read), "partitions")
 
 
@@ -57,6 +58,8 @@ def rebuild_on_spark(
         lambda batches: _read_tasks(wanted, batches), "place int, start long, found binary"
     )
     found = found.persist()
+    with BulkStore(wanted.redis) as store:
+        known = _known_on(store, places)
     try:
         say(f"Spark reads {len(ranges)} ranges of {len(places)} partitions")
         found.count()
@@ -64,7 +67,7 @@ def rebuild_on_spark(
             _wait(wanted, cluster, places, registered_at, say)
         sorted_rows = found.repartition(max(1, min(len(places), cores * _TASKS_PER_CORE)), "place")
         concluded = sorted_rows.sortWithinPartitions("place", "start").mapInArrow(
-            lambda batches: _conclude_tasks(wanted, numbered, batches), "concluded binary"
+            lambda batches: _conclude_tasks(wanted, numbered, known, batches), "concluded binary"
         )
         for row in concluded.toLocalIterator():
             yield pickle.loads(row.concluded)
@@ -87,7 +90,7 @@ def _read_tasks(wanted: Wanted, batches: Iterable[pa.RecordBatch]) -> Iterator[p
 
 
 def _conclude_tasks(
-    wanted: Wanted, places: Mapping[int, Place], batches: Iterable[pa.RecordBatch]
+    wanted: Wanted, places: Mapping[int, Place], known: Sequence[Set[int]], batches: Iterable[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
 
@@ -98,8 +101,20 @@ def _conclude_tasks(
     )
     with Cluster(wanted.bootstrap, wanted.access) as cluster, BulkStore(wanted.redis) as store:
         for number, read in groupby(rows, lambda one: one.place):
-            concluded = conclude(cluster, store, wanted, number, places[number], list(read))
+            concluded = conclude(cluster, store, wanted, number, places[number], list(read), known[number])
             yield pa.RecordBatch.from_arrays([pa.array([pickle.dumps(concluded)], pa.binary())], names=["concluded"])
+
+
+def _known_on(store: BulkStore, places: Sequence[Place]) -> list[set[int]]:
+    """Return the producers that have an entry on each partition. A batch in format v2 does not tell of its producer,
+    so these are looked for in the log. Raises InspectionError."""
+    numbers = {(place.topic, place.partition): number for number, place in enumerate(places)}
+    known: list[set[int]] = [set() for _ in places]
+    for one in store.entry_places():
+        number = numbers.get((one.topic, one.partition))
+        if number is not None:
+            known[number].add(one.producer_id)
+    return known
 
 
 # ---------------------------------------------------------------------- waiting

@@ -9,14 +9,15 @@ meanwhile raises the version, and wins.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ...codecs import message_set
-from ...codecs.batch_marker import anchor_of
 from ...codecs.errors import WireError
-from ...state.entry import NO_ANCHOR
+from ...codecs.logged import anchor_of, iterate_logged
+from ...proxy.partition_log.recognised import Recogniser, Recognisers, joints_of
+from ...state.decide import BatchIdentity
+from ...state.entry import NO_ANCHOR, NO_OFFSET, Entry, StoredFormatError, unpack
 from ...state.producer_ids import block_of
 from ...state.quiescence import PROBE_SECONDS, QuiescenceAnswers
 from ...state.redis_bulk import BulkStore, Swap
@@ -24,8 +25,8 @@ from ...state.store import Conflict, block_key, entry_key
 from ..reading.broker import FETCH_BYTES, Address, BrokerProblem, Cluster, OutOfRange, TopicPartition
 from ..reading.fetching import PartitionFetch, TooLarge
 from ..reading.places import Place
-from .found import FoundProducer, FoundRange, RangeReading, joined
-from .judge import Difference, Effect, Judged, judge
+from .found import NO_TIME, Anchored, FoundProducer, FoundRange, RangeReading, joined
+from .judge import Difference, Effect, Judged, judge, judge_unfound, known_of, may_be_recognised
 from .wanted import Wanted
 
 WAIT_SECONDS_MAX: Final = 30.0
@@ -61,13 +62,15 @@ class Row:
 @dataclass(frozen=True, slots=True)
 class Concluded:
     """One partition. ``problem``: why nothing was concluded; the proxies rebuild its producers when these come back.
-    ``idle``: producers that have written nothing since the time that was asked for."""
+    ``idle``: producers that have written nothing since the time that was asked for. ``unrecognised``: batches after all
+    that Redis knows which have a batch marker in their header, and are of none of these producers."""
 
     place: int
     rows: tuple[Row, ...] = ()
     idle: int = 0
     bytes_read: int = 0
     problem: str = ""
+    unrecognised: int = 0
 
 
 def read_range(cluster: Cluster, number: int, place: Place, start: int, end: int) -> RangeRead:
@@ -130,37 +133,126 @@ def wait_until_settled(cluster: Cluster, places: Sequence[Place], sleep: Callabl
 
 
 def conclude(
-    cluster: Cluster, store: BulkStore, wanted: Wanted, number: int, place: Place, read: Sequence[RangeRead]
+    cluster: Cluster,
+    store: BulkStore,
+    wanted: Wanted,
+    number: int,
+    place: Place,
+    read: Sequence[RangeRead],
+    known: Set[int],
 ) -> Concluded:
-    """Read what has come since, and write what one partition has. ``read``: its ranges, in order. Raises
-    InspectionError."""
+    """Read what has come since, and write what one partition has. ``read``: its ranges, in order. ``known``: the
+    producers that have an entry on it. Raises InspectionError."""
     problem = next((one.found.problem for one in read if one.found.problem), "")
     leaders = {one.leader for one in read}
     if problem or len(leaders) > 1:
         return Concluded(number, problem=problem or "its leader has changed meanwhile")
     before = joined(one.found for one in read)
-    chosen = [one for one in before.producers if not 0 <= one.time_ms < wanted.since_ms]
-    idle = len(before.producers) - len(chosen)
-    if not chosen:
+    recent = {one.producer_id for one in before.producers if not 0 <= one.time_ms < wanted.since_ms}
+    idle = len(before.producers) - len(recent)
+    ids = sorted(recent.union(known))
+    if not ids and not before.unrecognised:
         return Concluded(number, idle=idle, bytes_read=before.bytes_read)
     begun = time.monotonic()
-    keys = [entry_key(wanted.redis.cluster, one.producer_id, place.topic, place.partition) for one in chosen]
-    stored = store.read(keys)
+    keys = [entry_key(wanted.redis.cluster, one, place.topic, place.partition) for one in ids]
+    stored = dict(zip(ids, store.read(keys), strict=True))
+    leader = leaders.pop()
+    walk: _Walk | None = None
     try:
-        tail = _read_tail(cluster, place, before, leaders.pop())
+        tail = _read_tail(cluster, place, before, leader)
+        if not isinstance(tail, str) and before.unrecognised + tail.unrecognised:
+            walk = _Walk(place.start, joined((before, tail)), stored)
+            tail = walk.read(cluster, place, leader) or tail
     except BrokerProblem as said:
         tail = str(said)
     if isinstance(tail, str):
         return Concluded(number, idle=idle, bytes_read=before.bytes_read, problem=tail)
     whole = joined((before, tail))
-    by_id = {one.producer_id: one for one in whole.producers}
-    found = [by_id[one.producer_id] for one in chosen]
-    judged = _judged(store, wanted, found, stored)
+    by_id = {one.producer_id: one for one in whole.producers if one.producer_id in recent}
+    unfound: list[Row] = []
+    if walk is not None:
+        by_id |= walk.producers()
+        for one in sorted(known - by_id.keys()):
+            value = stored[one]
+            left = None if value is None else judge_unfound(one, value, place.start, whole.end)
+            if left is not None:
+                unfound.append(Row(place.topic, place.partition, one, left.difference, left.effect, is_written=False))
+    found = list(by_id.values())
+    values = [stored[one.producer_id] for one in found]
+    judged = _judged(store, wanted, found, values)
     if time.monotonic() - begun > wanted.expiry_ms / 2000:
         # An entry that was written and has expired meanwhile would look as if nobody had touched it.
         return Concluded(number, problem="it took longer than half the time after which entries expire")
-    rows = _written(store, wanted, place, found, keys, stored, judged)
-    return Concluded(number, rows, idle, whole.bytes_read)
+    at = [entry_key(wanted.redis.cluster, one.producer_id, place.topic, place.partition) for one in found]
+    rows = _written(store, wanted, place, found, at, values, judged)
+    unrecognised = 0 if walk is None else walk.unrecognised
+    return Concluded(number, (*rows, *unfound), idle, whole.bytes_read, unrecognised=unrecognised)
+
+
+class _Walk:
+    """Reads once more, in one piece, what follows the entries of producers, as their batches in format v2 name nobody.
+    Where an entry ends, and its anchor holds, those of its producer are recognised from there on, as by a proxy."""
+
+    def __init__(self, start: int, whole: FoundRange, stored: Mapping[int, bytes | None]) -> None:
+        """``whole``: what was read without that. ``stored``: by producer id, read before the end of the log was asked
+        for."""
+        self.unrecognised = whole.unrecognised
+        self._known: dict[int, Entry] = {}
+        for producer_id, value in stored.items():
+            entry = _readable(value)
+            if entry is not None and start < entry.end_offset <= whole.end and may_be_recognised(producer_id, entry):
+                self._known[producer_id] = entry
+        self._end = whole.end
+        self._read: dict[int, FoundProducer] = {}
+        self._unknown_outcome_to = NO_OFFSET
+        self._holding: Collection[Anchored] = ()
+
+    def read(self, cluster: Cluster, place: Place, leader: Address) -> str:
+        """Return why it was not read to its end; empty: it was. Raises BrokerProblem."""
+        if not self._known:
+            return ""
+        ends = [entry.end_offset for entry in self._known.values()]
+        recognisers = Recognisers(
+            Recogniser(one, joints=joints_of(BatchIdentity(entry.producer_epoch, entry.next_sequence, 0)))
+            for one, entry in self._known.items()
+        )
+        anchored = {_last_of(entry) for entry in self._known.values()}
+        reading = RangeReading(min(ends) - 1, self._end, recognisers, anchored)
+        reading.unrecognised_from = max(ends)
+        problem = _read_to_end(cluster, place, reading)
+        found = reading.found()
+        if cluster.leader(place.topic, place.partition) != leader:
+            problem = "its leader has changed meanwhile"
+        self._read = {one.producer_id: one for one in joined([found]).producers}
+        self._unknown_outcome_to, self.unrecognised, self._holding = (
+            found.unknown_outcome_to,
+            found.unrecognised,
+            reading.holding,
+        )
+        return found.problem or problem
+
+    def producers(self) -> dict[int, FoundProducer]:
+        """Return what the log has of each producer whose entry ends in it."""
+        return {one: self._of(one, entry) for one, entry in self._known.items() if _last_of(entry) in self._holding}
+
+    def _of(self, producer_id: int, entry: Entry) -> FoundProducer:
+        pieces, found = known_of(entry), self._read.get(producer_id)
+        if found is None:
+            has_unmarked = self._unknown_outcome_to > entry.end_offset
+            where = entry.end_offset, entry.anchor, NO_TIME
+            return FoundProducer(producer_id, pieces, *where, has_unmarked=has_unmarked)
+        return replace(found, pieces=(*pieces, *(one for one in found.pieces if one not in pieces)))
+
+
+def _last_of(entry: Entry) -> Anchored:
+    return entry.end_offset - 1, entry.anchor
+
+
+def _readable(value: bytes | None) -> Entry | None:
+    try:
+        return None if value is None else unpack(value)
+    except StoredFormatError:
+        return None
 
 
 def _read_tail(cluster: Cluster, place: Place, before: FoundRange, leader: Address) -> FoundRange | str:
@@ -199,7 +291,7 @@ def _is_there(cluster: Cluster, place: Place, offset: int, anchor: bytes) -> boo
         if not fetched.records:
             return False
         try:
-            for message in message_set.iterate_shallow(fetched.records):
+            for message in iterate_logged(fetched.records):
                 if message.offset >= offset:
                     return message.offset == offset and anchor_of(message) == anchor
         except WireError:

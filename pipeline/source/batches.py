@@ -17,6 +17,7 @@ from ...codecs import message_set, record_batch
 from ...codecs.batch_marker import parse_batch_marker
 from ...codecs.compression import codec_of
 from ...codecs.errors import WireError
+from ...codecs.header_marker import HEADER_MARKER_BYTES, read_header_marker
 from ...codecs.record_batch import BatchHeader
 from ..reading.container import pieces_of
 from ..reading.decode import containers
@@ -88,7 +89,7 @@ def _of_batch(entry: memoryview) -> BatchRow:
         codec = codec_of(header.codec).name.lower()
     except WireError:
         return _damaged(base, record_batch.MAGIC, header.crc, len(entry))
-    is_known = header.producer_id >= 0
+    is_known, marker = header.producer_id >= 0, read_header_marker(header)
     has_time = header.max_timestamp != NONE_MS
     return BatchRow(
         base_offset=base,
@@ -99,7 +100,7 @@ def _of_batch(entry: memoryview) -> BatchRow:
         producer_id=header.producer_id if is_known else None,
         producer_epoch=header.producer_epoch if is_known else None,
         base_sequence=header.base_sequence if is_known and header.base_sequence >= 0 else None,
-        batch_marker=None,
+        batch_marker=None if marker is None else marker.to_bytes(HEADER_MARKER_BYTES, "big"),
         magic=record_batch.MAGIC,
         codec=codec,
         crc=header.crc,

@@ -90,7 +90,7 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
     if now.is_draining and "draining" not in excluded:
         return [now.why_ending or "draining: the proxy is about to end and takes nothing new"]
     reasons = []
-    if "redis" not in excluded and not now.is_native:
+    if "redis" not in excluded and not now.passes_all:
         reasons += _without_store(watched)
     if "brokers" not in excluded:
         reasons += _without_brokers(watched)
@@ -103,7 +103,7 @@ def reasons_not_ready(watched: Watched, excluded: Collection[str] = ()) -> list[
     if (
         watched.journal is not None
         and "journal" not in excluded
-        and not now.is_native
+        and not now.passes_all
         and (why := watched.journal.journal.why_refusing)
     ):
         reasons.append(f"the journal is required and cannot be written: {why}")
@@ -148,7 +148,6 @@ def concerns(watched: Watched) -> list[str]:
         if not broker.is_ready
     ]
     found += list(_overdue(now))
-    found += [f"broker {broker.id} {broker.why_held}" for broker in now.topology.brokers if broker.why_held]
     seconds = now.oldest_unknown_outcome_seconds
     if seconds > limits.SCAN_SECONDS_MAX:
         found.append(f"an append has been in doubt for {seconds:.0f} s")
@@ -211,7 +210,7 @@ def samples(watched: Watched) -> Iterator[Sample]:
     yield Sample(names.UNKNOWN_OUTCOME_AGE, (), now.oldest_unknown_outcome_seconds)
     if now.idempotence is not None:
         yield Sample(names.IDEMPOTENCE, (now.idempotence.value,), 1)
-    if not now.is_native:
+    if not now.passes_all:
         yield Sample(names.REDIS_UP, (), int(watched.is_store_up))
         known = watched.engine.hidden_ranges
         for state, count in known.by_state().items():
@@ -226,8 +225,6 @@ def samples(watched: Watched) -> Iterator[Sample]:
             now.produce_connections_of_clients(broker.id),
         )
         yield Sample(names.BROKER_UP, name, int(broker.is_ready))
-        if not now.is_native:
-            yield Sample(names.BROKER_HELD, name, int(bool(broker.why_held)))
         yield Sample(names.PRODUCE_CONNECTIONS, (*name, "busy"), produce_connections.busy)
         yield Sample(names.PRODUCE_CONNECTIONS, (*name, "idle"), produce_connections.idle)
         yield Sample(names.PRODUCE_CONNECTIONS, (*name, "own_busy"), own.busy)

@@ -164,6 +164,7 @@ def status(reported: Sequence[WorkerAnswer]) -> Json:
         "draining": any(one["draining"] for one in each),
         "cluster": first["cluster"],
         "idempotence": first["idempotence"],
+        "engine_topics": first["engine_topics"],
         "redis": {
             "connected": all(one["redis"]["connected"] for one in each),
             "lease_remaining_seconds": min(one["redis"]["lease_remaining_seconds"] for one in each),

@@ -70,6 +70,7 @@ def status(watched: Watched, rates: Rates) -> Json:
         "draining": now.is_draining,
         "cluster": now.cluster,
         "idempotence": None if now.idempotence is None else now.idempotence.value,
+        "engine_topics": list(now.engine_topics),
         "redis": {
             "connected": watched.is_store_up,
             "lease_remaining_seconds": round(watched.lease_seconds, 1),

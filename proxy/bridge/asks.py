@@ -31,8 +31,11 @@ _LATEST_TIMESTAMP = -1
 _EARLIEST_TIMESTAMP = -2
 _LIST_OFFSETS_VERSION_MAX = 1
 _FETCH_VERSION_MAX = 4
-OLD_FETCH_VERSION_MAX = 3
-"""The last version of Fetch in whose answers all messages have format v0 or v1."""
+_FETCH_ZSTD_VERSION = 10
+"""Before it brokers refuse to show batches that are compressed with zstd (KIP-110)."""
+FIRST_FETCH_OF_BATCHES = 4
+"""The first version of Fetch in whose answers messages may have format v2."""
+_NO_SESSION = -1
 _OFFSET_AND_TIMESTAMP = Struct(">qq")
 _PARTITION_HEAD = Struct(">ihq")
 
@@ -152,7 +155,8 @@ class FetchAnswer:
 
 @dataclass(frozen=True, slots=True)
 class FetchRecords:
-    """What lies in one partition from ``offset`` on, below the high watermark, without waiting. Fetch v0 to v4.
+    """What lies in one partition from ``offset`` on, below the high watermark, without waiting. Fetch v0 to v4, or
+    v10, without a session.
 
     v0 and v1 show format v0 only (their brokers store nothing else). Before v3 a message larger than ``bytes_max``
     comes cut off, again and again: ask for more then. From v3 on one message at least comes whole.
@@ -170,10 +174,17 @@ class FetchRecords:
 
     def version_for(self, ranges: BrokerRanges) -> int:
         """The highest that the broker has, so that nothing is converted down."""
+        first, last = ranges.get(ApiKey.FETCH, (0, 0))
+        if first <= _FETCH_ZSTD_VERSION <= last:
+            return _FETCH_ZSTD_VERSION
         return _version(ranges, ApiKey.FETCH, _FETCH_VERSION_MAX)
 
     def encode(self, api_version: int) -> bytes:
         """The request body: max_wait 0, min_bytes 0, records that are not committed included."""
+        if api_version == _FETCH_ZSTD_VERSION:
+            head = pack(">iiiibii", HIGH_WATERMARK_REPLICA_ID, 0, 0, self.bytes_max, 0, 0, _NO_SESSION)
+            where = pack(">iiiqqi", 1, self.partition, -1, self.offset, -1, self.bytes_max)
+            return head + INT32.pack(1) + string(self.topic) + where + INT32.pack(0)
         head = pack(">iii", HIGH_WATERMARK_REPLICA_ID, 0, 0)
         if api_version >= 3:
             head += INT32.pack(self.bytes_max)
@@ -186,6 +197,11 @@ class FetchRecords:
         """What is stored there."""
         reader = Reader(body)
         throttle_ms = reader.int32("throttle_time_ms") if api_version >= 1 else 0
+        if api_version == _FETCH_ZSTD_VERSION:
+            error_code = reader.int16("error_code")
+            reader.int32("session_id")
+            if error_code:
+                return FetchAnswer(error_code, -1, memoryview(b""))
         topics = reader.int32("topics")
         if topics == 0 and throttle_ms > 0:  # since 2.0 (KIP-219); an answer of its own would let fetches grow
             raise Malformed(f"it has no partition: the broker's quota for consumers is used up for {throttle_ms} ms")
@@ -196,6 +212,8 @@ class FetchRecords:
         _expect(reader, "partition", self.partition, partition)
         if api_version >= 4:
             reader.int64("last_stable_offset")
+            if api_version == _FETCH_ZSTD_VERSION:
+                reader.int64("log_start_offset")
             reader.take(16 * reader.count("aborted_transactions", 16, null_is=0), "aborted_transactions")
         records = reader.nullable_bytes("records")
         reader.finish()

@@ -138,6 +138,7 @@ class AppendQueue:
         more: list[PartitionQueue] = []
         refused: list[tuple[QueuedAppend, str]] = []
         room = bytes_max
+        is_v2 = False
         while ring:
             queue, _ = ring.popitem(last=False)
             if queue.only is not None and queue.again is None:
@@ -145,7 +146,7 @@ class AppendQueue:
                 queue.count -= 1
             else:
                 append = queue.pop()
-            fits = not taken or append.size_bytes <= room
+            fits = not taken or (append.size_bytes <= room and append.form.is_v2 is is_v2)
             refusal = (lease_refusal or append.may_send()) if fits else None
             if not fits or refusal is not None:
                 if refusal is not None:
@@ -160,6 +161,8 @@ class AppendQueue:
                 continue
             self.count -= 1
             self.size_bytes -= append.size_bytes
+            if not taken:
+                is_v2 = append.form.is_v2
             taken += (append,)
             room -= append.size_bytes
             if queue.count:

@@ -16,6 +16,7 @@ from typing import Any
 from ...codecs.errors import WireError
 from ...codecs.framing import Frame, FrameSplitter
 from ...codecs.headers import encode_request_header, parse_response_header
+from ...codecs.produce import BATCH_VERSIONS
 from ...codecs.steps import Steps
 from ...reactor import Address, Reactor, Wire
 from .. import limits
@@ -23,8 +24,8 @@ from ..admission.long_work import LongWork
 from ..admission.loop_budget import LoopBudget
 from ..admission.turns import in_turns, tell_all
 from ..bridge.asks import (
+    FIRST_FETCH_OF_BATCHES,
     HIGH_WATERMARK_REPLICA_ID,
-    OLD_FETCH_VERSION_MAX,
     EarliestOffset,
     FetchRecords,
     LatestOffset,
@@ -35,11 +36,13 @@ from ..bridge.configs import AskSettings, BrokerSettings
 from ..bridge.metadata import CLUSTER_ID_VERSION_MIN
 from ..events import OperatorMessage, Report
 from ..flow.effects import Unanswered
+from ..flow.form import Form
 from ..partition_log.log_chunk import ReadLog
 from ..partition_log.log_reader import LogReader
 from ..settings.addresses import shown
-from ..versions import ApiKey, BrokerRanges, Detected, Probe, detect
+from ..versions import FIRST_PROBE, ApiKey, BrokerRanges, Detected, Probe, detect
 from .mode import Mode
+from .probed import needs_probe
 from .produce_connection_pool import ProduceConnectionPool, ProduceConnectionStatistics
 from .served import SETTINGS, Idempotence, Judgement, Kind, Refusal, by_version, judge_wanted, needs_settings
 
@@ -181,15 +184,13 @@ class OneCluster:
 @dataclass(frozen=True, slots=True)
 class BrokerStatistics:
     """One broker at one moment. ``why_refused``: the sentence that says why it is not served; empty when it is, or
-    could never be asked. ``why_held``: why it gets no batch with a producer id though it can be asked; empty when it
-    does."""
+    could never be asked."""
 
     id: int
     address: Address
     version: str
     is_ready: bool
     why_refused: str
-    why_held: str
     produce_connections: ProduceConnectionStatistics
 
 
@@ -227,13 +228,15 @@ class Broker:
         self.why_away = ""
         """Why the last connection could not be opened, or ended; "" while it can be asked."""
         self.takes_batches = False
-        """Can batches be sent to it? Not while it is away, nor while it is held."""
-        self.is_held = False
-        """It can be asked and read, and no batch with a producer id is sent to it: it stores format v2."""
+        """Can batches be sent to it? Not while it is away."""
+        self.form = Form.WRAPPER_V1
+        """How it stores batches."""
         self.away_since: float | None = reactor.now()
         """Reactor seconds since when it cannot be asked; None while it can be."""
         self.judgement: Judgement | None = None
         """What it can be served as, once it has reported what it is; None while that is not known."""
+        self.awaits_probe = False
+        """Is it connected, and to be probed before it can be judged?"""
         self.refusal: Refusal | None = None
         """Why it was not served when it could be asked last; None if it was, or could never be asked."""
         connect = partial(reactor.connect, address)
@@ -244,6 +247,7 @@ class Broker:
             may_send=may_send,
             report=report,
             produce_connections_max=produce_connections_max,
+            confirm=self.confirm,
         )
         self._reactor = reactor
         self._admits = admits
@@ -277,8 +281,9 @@ class Broker:
     def statistics(self) -> BrokerStatistics:
         """Return its state at this moment."""
         produce_connections = self.pool.statistics()
-        why_not = self.why_refused, self.why_held
-        return BrokerStatistics(self.id, self.address, self.version, self.is_ready, *why_not, produce_connections)
+        return BrokerStatistics(
+            self.id, self.address, self.version, self.is_ready, self.why_refused, produce_connections
+        )
 
     @property
     def why_refused(self) -> str:
@@ -286,10 +291,9 @@ class Broker:
         return "" if self.refusal is None else f"{self.name} cannot be served: {self.refusal.reason}"
 
     @property
-    def why_held(self) -> str:
-        """Return why it gets no batch with a producer id though it can be asked; empty when it does."""
-        held = self.judgement.in_proxy if self.is_held and self.judgement is not None else None
-        return "" if held is None else held.reason
+    def may_hold_batches(self) -> bool:
+        """May its logs have batches of format v2? Not those of a release before 0.11, as far as it is known."""
+        return not self.ranges or self.ranges.get(ApiKey.FETCH, (0, 0))[1] >= FIRST_FETCH_OF_BATCHES
 
     def open(self) -> None:
         """Connect, and connect again whenever the connection is lost."""
@@ -392,7 +396,7 @@ class Broker:
             self._reactor.later(0, lambda: done(Unanswered("the broker is away")))
             return
         try:
-            version = question.version_for(self._ranges_for(question))
+            version = question.version_for(self.ranges)
         except WireError as error:
             reason = f"the broker cannot be asked that: {error}"
             self._reactor.later(0, lambda: done(Unanswered(reason)))
@@ -410,16 +414,16 @@ class Broker:
 
         connection.request(question.api_key, version, question.encode(version), answered)
 
-    def _ranges_for(self, question: Question[Any]) -> BrokerRanges:
-        """Return the ranges to ask in. From a broker that stores format v2 the log is fetched in a version of Fetch
-        that returns message format v1: what the proxy wrote comes as it is stored, with its batch markers, and what
-        others have written there in format v2 is converted down by the broker."""
-        if question.api_key != ApiKey.FETCH or not self.is_held:
-            return self.ranges
-        first, last = self.ranges[ApiKey.FETCH]
-        return {**self.ranges, ApiKey.FETCH: (first, max(first, min(last, OLD_FETCH_VERSION_MAX)))}
-
     # ------------------------------------------------------------------ the control connection
+    def confirm(self, done: Callable[[bool], None]) -> None:
+        """Is what is connected to now still the broker that was judged? It is if it answers over the control
+        connection: that ends with the broker's process."""
+        which = FIRST_PROBE
+        if self._control is None or not self._control.is_open:
+            done(False)
+        else:
+            self._control.request(which.api_key, which.api_version, which.body, lambda body, _: done(body is not None))
+
     def _opened(self) -> None:
         self._probe_answers = []
         self._probe()
@@ -471,9 +475,13 @@ class Broker:
         if self.id == BOOTSTRAP_ID:  # nothing is produced to a broker that is not listed in Metadata
             self._is_certain()
             return
+        if self._mode.wanted is None and needs_probe(found):
+            self.awaits_probe = True
+            self.judge_by_probe()
+            return
         which = AskSettings(self.id, SETTINGS)
         try:
-            version = which.version_for(self.ranges) if needs_settings(found, self._mode.wanted) else None
+            version = which.version_for(self.ranges) if needs_settings(found, self._mode.enough) else None
         except WireError:
             version = None
         if version is None:
@@ -493,7 +501,7 @@ class Broker:
         self._judge(found, reported)
 
     def _judge(self, found: Detected, reported: BrokerSettings | None) -> None:
-        judgement = judge_wanted(found, reported, self._mode.wanted)
+        judgement = judge_wanted(found, reported, self._mode.enough)
         unsure = judgement.in_native
         if unsure is not None and unsure.kind is Kind.UNSURE and self._mode.chosen is None:
             self._refuse(unsure)  # the next try may tell what it is: until then nothing is chosen
@@ -502,20 +510,29 @@ class Broker:
         self._on_judged()
         self.serve_or_refuse()
 
+    def judge_by_probe(self) -> None:
+        """Judge it if it waits for a probe that is there now."""
+        probed = self._mode.probed
+        if not self.awaits_probe:
+            return
+        if probed is not None and probed.is_about(self.ranges):
+            self.awaits_probe = False
+            self.judgement = probed.judgement
+        self._on_judged()
+        self.serve_or_refuse()
+
     def serve_or_refuse(self) -> None:
-        """Serve it, hold it or refuse it, if it is known what it is and who gives idempotence."""
+        """Serve it or refuse it, if it is known what it is and who gives idempotence."""
         judgement, mode = self.judgement, self._mode
         if judgement is None or mode.chosen is None or self._control is None:
             return
         refusal = judgement.refusal(mode.chosen)
-        if self.takes_batches and refusal is None:
-            return
-        was_held, self.is_held = self.is_held, refusal is not None and refusal.kind is Kind.OTHER_FORMAT
-        if refusal is not None and not self.is_held:
+        if refusal is not None:
             self._refuse(refusal)
             return
-        if refusal is not None and not was_held:
-            self._report(OperatorMessage("warning", f"{self.name} {refusal.reason}"))
+        self.form = judgement.form_in(mode.appends_as)
+        if self.takes_batches:
+            return
         self.remark = judgement.remark_in(mode.chosen)
         if self.is_ready:
             self._take_batches()
@@ -546,8 +563,10 @@ class Broker:
         self._on_ready(self)
 
     def _take_batches(self) -> None:
-        self.takes_batches = not self.is_held
-        self.pool.set_usable(self.takes_batches)
+        self.takes_batches = True
+        last = self.ranges.get(ApiKey.PRODUCE, (0, 0))[1]
+        self.pool.batch_version = max((one for one in BATCH_VERSIONS if one <= last), default=BATCH_VERSIONS[0])
+        self.pool.set_usable(usable=True)
 
     def _lost(self, reason: str) -> None:
         self._disconnected(reason)
@@ -561,7 +580,7 @@ class Broker:
         self._again(limits.CONNECT_BACKOFF_SECONDS_MIN, limits.CONNECT_BACKOFF_SECONDS_MAX)
 
     def _disconnected(self, reason: str) -> None:
-        self.is_ready = self.takes_batches = self.is_held = False
+        self.is_ready = self.takes_batches = self.awaits_probe = False
         self.judgement = None
         if self.away_since is None:
             self.away_since = self._reactor.now()

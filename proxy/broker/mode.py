@@ -3,8 +3,11 @@ brokers are, and what Redis says. Pure: ``served.py`` judges brokers, ``process/
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ...state.redis_claim import Stored
-from ...state.store import MODE_NATIVE, MODE_PROXY
+from ...state.store import MODE_PROXY, engine_topics_of, native_mode
+from .probed import Probed
 from .served import Idempotence
 
 _REDIS_SAYS = (
@@ -22,28 +25,37 @@ _PROXIES_RUN = (
     "proxies that give it are running: stop all of them first, or say auto. One that was killed counts until its lease "
     "has ended"
 )
-_FRESH_START_ON_V2 = (
-    "all brokers store message format v2, in which idemproxy cannot determine the outcome of a lost answer, and "
-    "upstream.idempotence is proxy: say auto or native, and the brokers give idempotence"
+_OTHER_TOPICS = (
+    "Redis says that the engine topics under cluster name {0!r} are {1}, and this proxy's are {2} (topics.engine, "
+    "topics.conditional): a partition has one kind of writer. Give all proxies the same patterns; to change them, stop "
+    "all producers and proxies, set the key idem:{0}:mode in Redis to {3!r}, and start them"
 )
 
 
 class Mode:
     """``wanted``: what is configured; None: it is chosen once it is known whether all brokers have producer ids.
     ``by_brokers``: what the listed brokers can be served as now; None: that is not known. ``chosen``: the mode now;
-    None until it is chosen."""
+    None until it is chosen. ``engine_topics``: patterns of topics on which the proxy gives idempotence also where the
+    brokers give it on all others. ``appends_with_ids``: what the proxy appends has the clients' producer ids in any
+    mode. ``probed``: what is known of brokers that do not show that they are Kafka."""
 
-    __slots__ = ("by_brokers", "chosen", "wanted")
+    __slots__ = ("appends_with_ids", "by_brokers", "chosen", "engine_topics", "probed", "wanted")
 
-    def __init__(self, wanted: Idempotence | None) -> None:
+    def __init__(
+        self, wanted: Idempotence | None, engine_topics: Iterable[str] = (), *, appends_with_ids: bool = False
+    ) -> None:
         self.wanted = wanted
+        self.engine_topics = tuple(sorted(set(engine_topics)))
+        self.appends_with_ids = appends_with_ids
         self.by_brokers: Idempotence | None = None
+        self.probed: Probed | None = None
         self.chosen = wanted
 
     @classmethod
-    def of_setting(cls, said: str) -> Mode:
-        """Return the mode of ``upstream.idempotence``: auto, native or proxy."""
-        return cls(None if said == "auto" else Idempotence(said))
+    def of_setting(cls, said: str, engine_topics: Iterable[str] = ()) -> Mode:
+        """Return the mode of ``upstream.idempotence``: auto, native or proxy. ``engine_topics``: of ``topics.engine``
+        and ``topics.conditional``."""
+        return cls(None if said == "auto" else Idempotence(said), engine_topics)
 
     @property
     def is_native(self) -> bool:
@@ -51,9 +63,35 @@ class Mode:
         return self.chosen is Idempotence.NATIVE
 
     @property
+    def passes_all(self) -> bool:
+        """Do the brokers give it on all topics? Then no request is the engine's, and Redis is not used."""
+        return self.is_native and not self.engine_topics
+
+    @property
+    def native_value(self) -> bytes:
+        """What Redis says of this proxy's cluster where the brokers give it."""
+        return native_mode(self.engine_topics)
+
+    @property
+    def value(self) -> bytes:
+        """What Redis has to say, in the mode that is chosen."""
+        return self.native_value if self.is_native else MODE_PROXY
+
+    @property
+    def enough(self) -> Idempotence | None:
+        """For what does it suffice that a broker has what that mode needs, whatever else it is? None: for nothing, as
+        the mode is chosen by it, or as batches of engine topics are stored in the form that it has."""
+        return None if self.wanted is Idempotence.NATIVE and self.engine_topics else self.wanted
+
+    @property
+    def appends_as(self) -> Idempotence:
+        """The mode by which the form of what the proxy appends is chosen."""
+        return Idempotence.NATIVE if self.is_native or self.appends_with_ids else Idempotence.PROXY
+
+    @property
     def may_be_native(self) -> bool:
         """May the brokers give it, for all that is configured and that they tell?"""
-        return Idempotence.NATIVE in (self.wanted, self.by_brokers)
+        return self.wanted is not Idempotence.PROXY and Idempotence.NATIVE in (self.wanted, self.by_brokers)
 
     def agreed(
         self, cluster: str, stored: Stored, by_brokers: Idempotence | None, allows_duplicates: bool
@@ -67,17 +105,20 @@ class Mode:
         kept = stored.mode
         if kept is None and stored.has_entries:
             kept = MODE_PROXY
-        if kept not in (None, MODE_PROXY, MODE_NATIVE):
+        topics = None if kept is None else engine_topics_of(kept)
+        if kept not in (None, MODE_PROXY) and topics is None:
             unknown = kept.decode("utf-8", "backslashreplace")
             return f"Redis says that {unknown!r} gives idempotence under cluster name {cluster!r}: upgrade this proxy"
         if self.wanted is Idempotence.PROXY:
-            if kept == MODE_NATIVE:
+            if topics is not None:
                 says = _REDIS_SAYS.format("the brokers give", cluster, "native", "proxy")
                 return f"{says}: {_NATIVE_IS_STORED.format(cluster)}"
-            is_futile = kept is None and by_brokers is Idempotence.NATIVE
-            return _FRESH_START_ON_V2 if is_futile else Idempotence.PROXY
-        if kept == MODE_NATIVE:
-            return Idempotence.NATIVE
+            return Idempotence.PROXY
+        if topics is not None:
+            if topics == self.engine_topics:
+                return Idempotence.NATIVE
+            is_said, is_own = shown_topics(topics), shown_topics(self.engine_topics)
+            return _OTHER_TOPICS.format(cluster, is_said, is_own, self.native_value.decode())
         if self.wanted is Idempotence.NATIVE and stored.has_proxies:  # they would keep running next to this one
             return f"{_REDIS_SAYS.format('the proxies give', cluster, 'proxy', 'native')}: {_PROXIES_RUN}"
         if Idempotence.NATIVE in (self.wanted, by_brokers) and (
@@ -97,15 +138,26 @@ def native_though_brokers_cannot(cluster: str) -> str:
     )
 
 
-WAITS = (
-    "all brokers store message format v2, and Redis has entries of producers: batches with a producer id wait, with "
-    "retriable errors. Stop these producers: when their entries have expired (producers.expiry_seconds) or are removed "
-    "(idemproxy forget), the brokers give idempotence. Or accept duplicates of what is in flight: "
-    "upstream.allow_duplicates_in_flight, and restart"
+NATIVE_LATER = (
+    "all brokers have producer ids, and Redis has entries of producers: the proxy keeps giving idempotence. Once these "
+    "producers are stopped and their entries have expired (producers.expiry_seconds) or are removed (idemproxy "
+    "forget), the brokers give it"
 )
-"""What is said where a proxy that gives idempotence has no broker any more to which it can append."""
+"""What is said where the mode is going to change."""
 
-NATIVE_NOW = (
-    "no producer has an entry any more, and all brokers have producer ids: from now on they give idempotence, requests "
-    "pass through, and Redis is not used; clients are disconnected once (upstream.idempotence: native)"
+_NATIVE_NOW = (
+    "no producer has an entry any more, and all brokers have producer ids: from now on they give idempotence{}; "
+    "clients are disconnected once (upstream.idempotence: native)"
 )
+
+
+def native_now(engine_topics: Iterable[str]) -> str:
+    """Return what is said when the mode has changed. ``engine_topics``: their patterns."""
+    topics = tuple(engine_topics)
+    but = f", but for {shown_topics(topics)}" if topics else ", requests pass through, and Redis is not used"
+    return _NATIVE_NOW.format(but)
+
+
+def shown_topics(engine_topics: Iterable[str]) -> str:
+    """Return patterns of topics as people read them."""
+    return ", ".join(engine_topics) or "none"

@@ -16,6 +16,7 @@ from ...codecs.framing import FrameSplitter
 from ...codecs.headers import encode_request_header, parse_response_header
 from ...codecs.produce import (
     API_KEY,
+    BATCH_VERSIONS,
     BROKER_VERSION_MAX,
     PartitionAnswer,
     encode_request,
@@ -28,9 +29,12 @@ from .queued_append import QueuedAppend
 from .slow_partitions import USUAL, Place
 
 _CLIENT_ID = "idemproxy"
-_HEADER = encode_request_header(API_KEY, BROKER_VERSION_MAX, 0, _CLIENT_ID)
-_HEADER_START, _HEADER_END = _HEADER[:4], _HEADER[8:]
-"""What is before the correlation id, and after it."""
+_HEADERS = {
+    version: encode_request_header(API_KEY, version, 0, _CLIENT_ID) for version in (BROKER_VERSION_MAX, *BATCH_VERSIONS)
+}
+_HEADER = _HEADERS[BROKER_VERSION_MAX]
+_HEADER_STARTS, _HEADER_END = {version: one[:4] for version, one in _HEADERS.items()}, _HEADER[8:]
+"""What is before the correlation id, by version, and after it."""
 _SIZE_AND_HEADER = Struct(f">i4si{len(_HEADER_END)}s")
 _TIMEOUT_MS_MAX = round(limits.UPSTREAM_TIMEOUT_SECONDS_MAX * 2000)
 """The longest timeout of an append that counts: the broker is given half of the shortest one in a request."""
@@ -43,6 +47,8 @@ class Pool(Protocol):
     """What a produce connection needs of the pool of its broker."""
 
     broker_id: int
+    batch_version: int
+    """The version of Produce in which batches of format v2 are sent."""
     may_send: Callable[[], bool]
     """Does the lease still allow to send (rule R4)?"""
 
@@ -81,6 +87,8 @@ class ProduceConnection:
         self.count = 0
         """How many appends are in it."""
         self._correlation_id = 0
+        self._version = BROKER_VERSION_MAX
+        """Of the request that is out."""
         self._has_begun = False
         self._is_late = False
         self.is_open = True
@@ -137,9 +145,10 @@ class ProduceConnection:
         self.pace = pace
         self.looks = 0
         self.is_late = self.is_overdue = False
-        body = encode_request(BROKER_VERSION_MAX, -1, timeout_ms, parts)
+        version = self._version = self._pool.batch_version if appends[0].form.is_v2 else BROKER_VERSION_MAX
+        body = encode_request(version, -1, timeout_ms, parts)
         size = len(_HEADER) + sum(map(len, body))
-        self._wire.send(_SIZE_AND_HEADER.pack(size, _HEADER_START, self._correlation_id, _HEADER_END), *body)
+        self._wire.send(_SIZE_AND_HEADER.pack(size, _HEADER_STARTS[version], self._correlation_id, _HEADER_END), *body)
 
     # ------------------------------------------------------------------ endpoint
     def connected(self, wire: ProduceConnectionWire) -> None:
@@ -199,10 +208,10 @@ class ProduceConnection:
         return False
 
     def _answer(self, frame: Buffer) -> None:
-        correlation_id, body_offset = parse_response_header(frame, API_KEY, BROKER_VERSION_MAX)
+        correlation_id, body_offset = parse_response_header(frame, API_KEY, self._version)
         if not self._appends or correlation_id != self._correlation_id:
             raise WireError(f"correlation id {correlation_id} was not asked for")
-        answers, throttle_ms = parse_response(frame, body_offset, BROKER_VERSION_MAX)
+        answers, throttle_ms = parse_response(frame, body_offset, self._version)
         found: dict[Place, PartitionAnswer] = {}
         timed_out: list[Place] = []
         for answer in answers:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain, islice
 from math import ceil
 
+from ...codecs.produce import BATCH_VERSIONS
 from ...reactor import Reactor
 from .. import limits
 from ..events import ProduceConnectionLost, ProduceOverdue, Report
@@ -56,6 +58,11 @@ def _nobody_to_open(_produce_connection: ProduceConnection) -> None:
     """There are no more connections."""
 
 
+def at_once(done: Callable[[bool], None]) -> None:
+    """The broker is known to be what it was."""
+    done(True)
+
+
 def _is_there() -> bool:
     """Nothing to do: ``set_usable`` is called when the broker is away."""
     return False
@@ -66,7 +73,8 @@ class ProduceConnectionPool:
     connection's ``connected`` when that is open. ``may_send``: does the lease still allow to send (rule R4)?
     ``produce_connections_max``: how many produce connections there may be at this moment for partitions that are not
     slow. ``look_seconds``: how often the requests that are out are checked. ``is_away``: asked then; is the broker away
-    though ``set_usable`` was not called?"""
+    though ``set_usable`` was not called? ``confirm``: asks whether the broker that is connected now is the one that was
+    judged; calls back with the answer. A broker may have died unnoticed, and store another format since it is back."""
 
     def __init__(
         self,
@@ -79,13 +87,16 @@ class ProduceConnectionPool:
         produce_connections_max: Callable[[], int] = lambda: limits.PRODUCE_CONNECTIONS_PER_BROKER,
         look_seconds: float = limits.PRODUCE_CONNECTION_LOOK_SECONDS,
         is_away: Callable[[], bool] = _is_there,
+        confirm: Callable[[Callable[[bool], None]], None] = at_once,
     ) -> None:
         self.broker_id = broker_id
+        self.batch_version = BATCH_VERSIONS[0]
         self.may_send = may_send
         self._open_produce_connection = open_produce_connection
         self._look_seconds = look_seconds
         self._overdue_looks = ceil(limits.OVERDUE_SECONDS / look_seconds)
         self._is_away = is_away
+        self._confirm = confirm
         self._reactor = reactor
         self._report = report
         self._produce_connections_max = produce_connections_max
@@ -107,7 +118,7 @@ class ProduceConnectionPool:
         self._is_closing_idle = False
         self._throttled_until = 0.0
         self.is_usable = False
-        """May batches be sent to the broker? Not before its version is certain, nor while it stores format v2."""
+        """May batches be sent to the broker? Not before its version is certain."""
 
     def append(self, effect: Append, done: Callable[[Outcome], None]) -> None:
         """Queue one append; ``done`` is called with the outcome, once."""
@@ -124,8 +135,7 @@ class ProduceConnectionPool:
             self._watch()
 
     def set_usable(self, usable: bool) -> None:
-        """Batches may be sent to the broker from now on, or not: its control connection was lost, or it
-        stores format v2."""
+        """Batches may be sent to the broker from now on, or not: its control connection was lost."""
         self.is_usable = usable
         if usable:
             self._plan_dispatch()
@@ -166,7 +176,7 @@ class ProduceConnectionPool:
         self.is_usable = False
         self.refuse_waiting(reason)
         self._paces.end()
-        self._open_produce_connection, self._is_away = _nobody_to_open, _is_there
+        self._open_produce_connection, self._is_away, self._confirm = _nobody_to_open, _is_there, at_once
 
     def close(self) -> None:
         """Reset all produce connections; the appends that are out are in doubt."""
@@ -223,8 +233,18 @@ class ProduceConnectionPool:
     # ------------------------------------------------------------------ from the produce connections
     def produce_connection_opened(self, produce_connection: ProduceConnection) -> None:
         """A produce connection's connection is open."""
-        produce_connection.answered_at = self._reactor.now()
-        self.produce_connection_idle(produce_connection)
+        self._confirm(partial(self._confirmed, produce_connection))
+
+    def _confirmed(self, produce_connection: ProduceConnection, is_same: bool) -> None:
+        if not produce_connection.is_open:
+            return
+        if is_same:
+            produce_connection.answered_at = self._reactor.now()
+            self.produce_connection_idle(produce_connection)
+        else:
+            self._forget(produce_connection)
+            produce_connection.close()
+            self._plan_dispatch()
 
     def produce_connection_idle(self, produce_connection: ProduceConnection) -> None:
         """A produce connection can take a request."""

@@ -13,6 +13,7 @@ from ...codecs.batch_marker import Identity
 from ...reactor import Buffer
 from ..events import AppendSent, Report
 from ..flow.effects import Append
+from ..flow.form import Form
 from ..flow.outcome import Acknowledger, Outcome, classify
 
 
@@ -37,6 +38,9 @@ class QueuedAppend(Protocol):
 
     @property
     def message_set(self) -> Buffer: ...
+
+    @property
+    def form(self) -> Form: ...
 
     @property
     def identities(self) -> tuple[Identity, ...]: ...
@@ -79,6 +83,7 @@ class AppendOfFlow:
 
     __slots__ = (
         "_done",
+        "form",
         "identities",
         "may_send",
         "message_set",
@@ -96,6 +101,7 @@ class AppendOfFlow:
         self.sender = append.sender
         self.message_set = append.message_set
         self.size_bytes = len(append.message_set)
+        self.form = append.form
         self.identities = append.identities
         self.may_send = append.may_send
         self._done = done

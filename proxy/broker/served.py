@@ -1,13 +1,13 @@
 """Which brokers are served, and as what. Pure: takes what a broker reported of itself, and says why it is not served.
 
-Where the proxy gives idempotence, a broker of Kafka 0.11 or later, which has producer ids of its own, is served only if
-it stores a message format before v2, while a cluster is upgraded in place. In its own format it drops the batch
-markers, by which the outcome of a lost answer is determined: so it is asked and read, and gets no batch. Where the
-brokers give it themselves ("native"), each of them needs producer ids. Source of the rule for 3.0: KIP-724, seen on
+Where the proxy gives idempotence, what is sent to a broker depends on the message format in which it stores batches: a
+broker of Kafka 0.11 or later may store v1, while a cluster is upgraded in place (``flow/form.py``). Where the brokers
+give it themselves ("native"), each of them needs producer ids, and v2. Source of the rule for 3.0: KIP-724, seen on
 3.9.1.
 
 That a broker lists InitProducerId does not show that it checks sequences: some services take producer ids and ignore
-them. Nothing is refused for it, but a broker that does not show that it is Kafka has a remark.
+them. A broker that does not show that it is Kafka is probed (``probed.py``). Where it is configured who gives
+idempotence it is not: then it is served, and has a remark.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from enum import Enum
 from ... import DOCUMENTATION
 from ...codecs.error_codes import ErrorCode
 from ..bridge.configs import BrokerSettings
+from ..flow.form import Form
 from ..versions import NEWER, ApiKey, BrokerRanges, Detected
 
 _FORMAT = "log.message.format.version"
@@ -35,6 +36,9 @@ _RIGHT = "allow the principal of idemproxy DescribeConfigs on the cluster"
 _SETTING = "upstream.idempotence"
 _AMONG_BROKERS = (ApiKey.CONTROLLED_SHUTDOWN, ApiKey.WRITE_TXN_MARKERS)
 """What Kafka's brokers send each other, and list for clients too: 0.10 to 3.x the first, 0.11 and later the second."""
+_ANY_SEQUENCE_FROM = 3
+"""The InitProducerId of Kafka 2.5, from which on a producer id that a broker does not know begins with any sequence
+(KIP-360)."""
 _OLD_FETCH_ENDS = 4
 """Kafka 4 has no Fetch below this version, and no other format than v2 (KIP-896, KIP-724)."""
 
@@ -49,14 +53,11 @@ class Idempotence(Enum):
 class Kind(Enum):
     """``UNSURE``: the next try may tell what it is. ``OTHER_CLUSTER``: it is of another cluster than the broker that
     reported its cluster first; its address may be given to one of ours. ``UNSERVED``: another broker has to take its
-    place, or its settings have to change. ``OTHER_FORMAT``: it stores format v2, in which a batch could not be found
-    again. Where the proxy gives idempotence such a broker is held: it is asked and read, and no batch with a producer
-    id is sent to it."""
+    place, or its settings have to change."""
 
     UNSURE = "unsure"
     OTHER_CLUSTER = "other cluster"
     UNSERVED = "unserved"
-    OTHER_FORMAT = "other format"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +71,24 @@ class Refusal:
 @dataclass(frozen=True, slots=True)
 class Judgement:
     """What a broker can be served as. ``in_proxy``: why it is not served where the proxy gives idempotence, None if it
-    is; ``in_native``: the same where the brokers give it. ``remark``: what an operator should know though it is
-    served where the proxy does; ``native_remark``: the same where the brokers do."""
+    is; ``in_native``: the same where the brokers give it. ``form``: how it stores batches. ``takes_ids``: what the
+    proxy appends has the clients' producer ids there, where the brokers give idempotence. ``remark``: what an operator
+    should know though it is served where the proxy does; ``native_remark``: the same where the brokers do."""
 
     in_proxy: Refusal | None
     in_native: Refusal | None
+    form: Form = Form.WRAPPER_V1
+    takes_ids: bool = False
     remark: str = ""
     native_remark: str = ""
 
     def remark_in(self, mode: Idempotence | None) -> str:
         """Return what an operator should know of it in a mode, empty: nothing."""
         return self.native_remark if mode is Idempotence.NATIVE else self.remark
+
+    def form_in(self, mode: Idempotence) -> Form:
+        """Return how the proxy appends batches there in a mode."""
+        return Form.OWN_IDS if mode is Idempotence.NATIVE and self.takes_ids else self.form
 
     def refusal(self, mode: Idempotence) -> Refusal | None:
         """Return why it is not served in a mode, None if it is."""
@@ -102,7 +110,8 @@ def has_producer_ids(ranges: BrokerRanges) -> bool:
 
 
 def needs_settings(found: Detected, wanted: Idempotence | None) -> bool:
-    """Has a broker to be asked for its settings before it can be judged? ``wanted``: None where the proxy chooses."""
+    """Has a broker to be asked for its settings before it can be judged? ``wanted``: None where the proxy chooses, or
+    has to know the form in which batches are stored."""
     if found.version != NEWER or found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
         return False
     return wanted is not Idempotence.NATIVE or not has_producer_ids(found.ranges)
@@ -119,29 +128,36 @@ def judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
     be."""
     judgement = _judge(found, reported)
     if not found.ranges or shows_kafka(found.ranges):
-        return judgement
+        takes_any = found.ranges.get(ApiKey.INIT_PRODUCER_ID, (0, 0))[1] >= _ANY_SEQUENCE_FROM
+        return replace(judgement, takes_ids=takes_any and judgement.form is Form.MARKED_V2)
+    refusal = judgement.in_proxy
+    if refusal is not None and refusal.kind is Kind.UNSERVED and found.version == NEWER:
+        # Its settings tell nothing. If it does not keep batch markers, the first append shows that.
+        judgement = replace(judgement, in_proxy=None, form=Form.MARKED_V2)
     remark = f"{judgement.remark}; it {MAY_STORE_OTHERWISE}" if judgement.remark else MAY_STORE_OTHERWISE
     return replace(judgement, remark=remark, native_remark=MAY_IGNORE_IDS)
 
 
 def _judge(found: Detected, reported: BrokerSettings | None) -> Judgement:
     if found.version != NEWER:
-        return Judgement(by_version(found), _WITHOUT_IDS)
-    if not has_producer_ids(found.ranges):
-        return Judgement(_without_ids(reported), _WITHOUT_IDS)
+        return Judgement(by_version(found), WITHOUT_IDS)
+    in_native = None if has_producer_ids(found.ranges) else WITHOUT_IDS
     if found.ranges[ApiKey.FETCH][0] >= _OLD_FETCH_ENDS:
-        return Judgement(_other_format("v2"), None)
-    in_proxy = UNTOLD if reported is None else by_settings(reported)
-    if in_proxy is None:
-        assert reported is not None
-        form = reported.values.get(_FORMAT)
-        why = f"{_HAS_IDS}, but stores message format {form}, in which it has no idempotence; raise {_FORMAT} first"
-        return Judgement(None, Refusal(Kind.UNSERVED, why), remark(reported))
-    return Judgement(in_proxy, None if in_proxy.kind is Kind.OTHER_FORMAT else in_proxy)
+        return Judgement(None, in_native, Form.MARKED_V2)
+    form = UNTOLD if reported is None else by_settings(reported)
+    if isinstance(form, Refusal):
+        return Judgement(form, in_native or form, Form.MARKED_V2)
+    if form is Form.MARKED_V2:
+        return Judgement(None, in_native, form)
+    assert reported is not None
+    said = reported.values.get(_FORMAT)
+    why = f"{_HAS_IDS}, but stores message format {said}, in which it has no idempotence; raise {_FORMAT} first"
+    return Judgement(None, in_native or Refusal(Kind.UNSERVED, why), remark=remark(reported))
 
 
 def judge_wanted(found: Detected, reported: BrokerSettings | None, wanted: Idempotence | None) -> Judgement:
-    """The same where the mode may have been set: then producer ids are enough to be served natively."""
+    """The same where the mode may have been set: then producer ids are enough to be served natively. ``wanted``: see
+    ``needs_settings``."""
     judgement = judge(found, reported)
     if wanted is Idempotence.NATIVE and has_producer_ids(found.ranges):
         return replace(judgement, in_native=None)
@@ -161,48 +177,30 @@ def by_version(found: Detected) -> Refusal | None:
 UNTOLD = Refusal(Kind.UNSERVED, f"{_HAS_IDS}, and does not tell which message format it stores")
 """For a broker of Kafka 0.11 or later that cannot be asked for its settings."""
 
-NO_KAFKA = Refusal(
-    Kind.UNSERVED,
-    "it has newer versions than Kafka 0.10 and no producer ids (InitProducerId), so it is no Kafka: idemproxy cannot "
-    "tell how it stores batches. Point idemproxy at Kafka brokers, 0.10.0 or later",
-)
 _DOES_NOT_SHOW = "does not list what Kafka's brokers send each other, and may be another service"
+_PROBE_IT = "`idemproxy probe` shows it, and upstream.idempotence: auto goes by it"
 MAY_IGNORE_IDS = (
-    f"{_DOES_NOT_SHOW}: some list InitProducerId and ignore producer ids, and store a retry twice. Send one batch with "
-    "a producer id twice and read the topic before you rely on its idempotence"
+    f"{_DOES_NOT_SHOW}: some list InitProducerId and ignore producer ids, and store a retry twice. {_PROBE_IT}"
 )
-MAY_STORE_OTHERWISE = (
-    f"{_DOES_NOT_SHOW}: idempotence needs message format v1 as Kafka 0.10 stores it, with the keys of compressed "
-    "messages"
-)
+MAY_STORE_OTHERWISE = f"{_DOES_NOT_SHOW}: idempotence needs batches that are kept as they are sent. {_PROBE_IT}"
 
-_WITHOUT_IDS = Refusal(
+WITHOUT_IDS = Refusal(
     Kind.UNSERVED, f"it has no producer ids of its own, and the brokers are to give idempotence ({_SETTING}: native)"
 )
 
 
-def by_settings(reported: BrokerSettings) -> Refusal | None:
-    """Return why a broker of Kafka 0.11 or later is not served, None if it keeps a message format before v2.
-    ``reported``: the ``SETTINGS`` that it has."""
+def by_settings(reported: BrokerSettings) -> Form | Refusal:
+    """Return how a broker of Kafka 0.11 or later stores batches, or why it is not served. ``reported``: the
+    ``SETTINGS`` that it has."""
     if reported.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return Refusal(Kind.UNSERVED, f"{UNTOLD.reason}; {_RIGHT}, or say who gives idempotence ({_SETTING})")
     if reported.error_code:
         return Refusal(Kind.UNSURE, f"{UNTOLD.reason}: error {reported.error_code}")
     form, protocol = reported.values.get(_FORMAT), reported.values.get(_PROTOCOL)
-    if form is not None and protocol is not None and _is_before(form, _OWN_FORMAT_FROM):
-        if _is_before(protocol, _FORMAT_IGNORED_FROM):
-            return None
-        return _other_format(f"3.0 ({_FORMAT} {form} has no effect with {_PROTOCOL} {protocol})")
-    return _other_format("v2" if form is None else form)
-
-
-def _without_ids(reported: BrokerSettings | None) -> Refusal | None:
-    """The same for one with newer versions and no producer ids: only its settings can show that it stores v1."""
-    found = NO_KAFKA if reported is None else by_settings(reported)
-    if found is None or found.kind is not Kind.UNSURE:
-        return found and NO_KAFKA
-    assert reported is not None
-    return Refusal(Kind.UNSURE, f"it does not tell its settings: error {reported.error_code}")
+    if form is None or protocol is None:
+        return Form.MARKED_V2
+    is_kept = _is_before(form, _OWN_FORMAT_FROM) and _is_before(protocol, _FORMAT_IGNORED_FROM)
+    return Form.WRAPPER_V1 if is_kept else Form.MARKED_V2
 
 
 def remark(reported: BrokerSettings) -> str:
@@ -211,15 +209,6 @@ def remark(reported: BrokerSettings) -> str:
     return (
         f"has producer ids of its own, and is served as long as it stores message format {form}; "
         f"see {DOCUMENTATION}/how-to/upgrade-brokers.html"
-    )
-
-
-def _other_format(form: str) -> Refusal:
-    return Refusal(
-        Kind.OTHER_FORMAT,
-        f"stores message format {form}, in which idemproxy cannot determine the outcome of a lost answer: it is read, "
-        "and batches with a producer id for the partitions that it leads wait, with retriable errors. Set "
-        f"{_FORMAT} below 0.11 on it, or let the brokers give idempotence: {DOCUMENTATION}/how-to/upgrade-brokers.html",
     )
 
 

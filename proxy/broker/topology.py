@@ -28,6 +28,7 @@ from .broker import BOOTSTRAP_ID, Broker, BrokerStatistics, OneCluster
 from .metadata_age import MetadataAge
 from .metadata_refresh import MetadataRefresh, Topics
 from .mode import Mode
+from .probed import Probed
 from .served import Idempotence, choose
 
 Done = Callable[[], None]
@@ -66,7 +67,7 @@ class Topology:
         ``on_brokers``: the set of brokers changed. ``on_ready``: the first answer is there, clients can be served.
         ``on_refused``: a broker cannot be served, for another reason than before. ``long_work`` runs what takes many
         steps, such as reading logs; None: each broker has its own. ``mode``: who gives idempotence; None: the proxy.
-        ``on_mode``: its ``by_brokers`` is known now."""
+        ``on_mode``: its ``by_brokers`` is known now, or a broker has to be probed."""
         self.cluster = Cluster(None, None)
         self.is_known = False
         self._reactor = reactor
@@ -354,8 +355,20 @@ class Topology:
         """Note as what the listed brokers can be served, if what they have reported decides it (``served.choose``)."""
         listed = [broker for id_, broker in self._brokers.items() if id_ in self.cluster.brokers]
         self._mode.by_brokers = choose([broker.judgement for broker in listed])
-        if self._mode.by_brokers is not None:
+        if self._mode.by_brokers is not None or self.unprobed:
             self._on_mode()
+
+    @property
+    def unprobed(self) -> Sequence[Broker]:
+        """The brokers that have to be probed."""
+        return [broker for broker in self._brokers.values() if broker.awaits_probe]
+
+    def probed(self, probed: Probed | None) -> None:
+        """This is known of brokers that do not show that they are Kafka: those that wait for it are judged. None:
+        nothing is known any more, and those that connect next wait."""
+        self._mode.probed = probed
+        for broker in self.brokers:
+            broker.judge_by_probe()
 
     def serve_as(self, chosen: Idempotence) -> None:
         """From now on the proxy gives idempotence, or the brokers do; each broker is served accordingly."""

@@ -13,21 +13,19 @@ from typing import Any
 import trio
 
 from ... import DOCUMENTATION
-from ...codecs.error_codes import ErrorCode
-from ...codecs.errors import WireError
-from ...codecs.record_batch import CODEC_MASK, magic_of
 from ...reactor import Address, Reactor
 from ...state.redis_claim import Stored, StoredLook
 from ...state.redis_facts import RedisAddress, data_generation_of, shown_server, warnings_of
 from ...state.redis_greeting import Greeting, Login, load_swap_script
 from ...state.redis_link import RedisLink, Reply, ReplyError, pack
 from ...state.redis_server import EmbeddedRedisError, find_binary
-from ...state.store import StoreAway, data_number_key, data_number_of, member_key
+from ...state.store import MODE_NATIVE, StoreAway, data_number_key, data_number_of, member_key
 from .. import limits
-from ..bridge.asks import FetchAnswer, FetchRecords, LatestOffset, Metadata, OffsetAnswer
-from ..bridge.cluster import Cluster, Topic
+from ..bridge.asks import Metadata
+from ..bridge.cluster import Cluster
 from ..broker.broker import Broker
-from ..broker.mode import WAITS, Mode
+from ..broker.mode import NATIVE_LATER, Mode, shown_topics
+from ..broker.probed import Probed
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence, choose
@@ -46,12 +44,11 @@ from ..telemetry.otel import wants
 from ..telemetry.redis_hints import MAKE_ROOM, redis_reason
 from ..versions import NEWER
 from .check_ports import try_ports
+from .check_topics import look_at_topics
 from .inspection.admin_ports import asked_addresses
 from .inspection.old_clients import old_clients_finding
 
 ANSWER_SECONDS_MAX = 5.0
-TOPICS_LOOKED_AT = 50
-_FORMAT_V1 = 1
 _NOT_CONNECTED = "cannot connect"
 """How a finding begins where nothing took the connection."""
 _MOST_OFTEN = "is this a broker's listener, and does it ask for TLS or SASL?"
@@ -62,12 +59,9 @@ _REMEDIES = {
 """By words of the reason."""
 _MOST_OFTEN_AT_REDIS = "is this Redis, and does it ask for TLS (redis.tls)?"
 _NO_RIGHT = "NOPERM"
-_ATTRIBUTES_AT = {0: 17, 1: 17, 2: 22}
-"""The byte with the codec in the first message or batch of what was fetched, by format."""
-_NEVER_COMPRESSED = (
-    "idemproxy stores every idempotent batch as one compressed message (gzip), also of producers that do not compress. "
-    "Consumers that may never have met one: kafka-node 4.0 reads wrong offsets of it, and clients that ask with Fetch "
-    f"0 to 2 for less than such a message has read nothing: {DOCUMENTATION}/how-to/move-producers.html"
+_AWAITS_PROBE = (
+    "does not show that it is Kafka: `idemproxy run` probes what it does with batches, as `idemproxy probe` does, on a "
+    "topic of its own. That decides how it is served"
 )
 
 
@@ -93,11 +87,12 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
 
     async with trio.open_nursery() as nursery:
         await nursery.start(reactor.run)
-        mode, no_entries = Mode.of_setting(settings.idempotence), ""
+        mode, no_entries = Mode.of_setting(settings.idempotence, settings.topics_of_engine), ""
         stored: Stored | StoreAway | None = None
         if settings.redis is not None:
             look = partial(_look, over(REDIS_PLACE), settings.redis, settings.cluster)
             stored = await look(needs_entries=False)
+            mode.probed = Probed.unpack(stored.verdict) if isinstance(stored, Stored) else None
             if isinstance(stored, Stored) and mode.wanted is not Idempotence.PROXY:
                 entries = await look(needs_entries=True, needs_proxies=mode.wanted is Idempotence.NATIVE)
                 if isinstance(entries, StoreAway):
@@ -107,17 +102,22 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         below_sasl = over(UPSTREAM_PLACE)
         towards_brokers = below_sasl if sasl is None else OverSasl(below_sasl, sasl, lambda _event: None)
         agreed = partial(_agreed, settings, mode, stored)
-        brokers = _Brokers(towards_brokers, below_sasl, reactor.end_pass, mode, agreed)
+        writes = any(one.authentication != "pass_through" for one in settings.listeners)
+        brokers = _Brokers(towards_brokers, below_sasl, reactor.end_pass, mode, agreed, writes=writes)
         found = await brokers.look(settings.upstream)
-        if settings.redis is not None and not (mode.is_native and isinstance(stored, Stored)):
+        if settings.redis is not None and not (mode.passes_all and isinstance(stored, Stored)):
             findings += await _try_redis(over(REDIS_PLACE), settings.redis, settings.cluster)
-        elif mode.is_native:
+        elif mode.passes_all:
             findings.append(Finding("ok", "redis", "not used: the brokers give idempotence themselves"))
-            findings += [Finding("problem", one.name, one.reason) for one in without_effect(settings)]
             if wants("traces", os.environ):
                 findings.append(Finding("warning", "spans", SPANS_WITHOUT_EFFECT))
         else:
             findings.append(await trio.to_thread.run_sync(_look_for_private_redis, settings.data_directory / "redis"))
+        if mode.is_native:
+            findings += [Finding("problem", one.name, one.reason) for one in without_effect(settings)]
+            if mode.engine_topics:
+                topics = f"{shown_topics(mode.engine_topics)}; on all others requests pass through"
+                findings.append(Finding("ok", "engine topics", topics))
         findings += found
         facts = with_brokers(facts_here(settings), brokers.ids)
         facts = replace(facts, gives_idempotence=mode.chosen is Idempotence.PROXY)
@@ -129,7 +129,7 @@ async def _try(settings: Settings, findings: list[Finding]) -> None:
         elif mode.by_brokers is not None and isinstance(why := _agreed(settings, mode, stored), str):
             findings.append(Finding("problem", "redis", why))
         elif mode.by_brokers is Idempotence.NATIVE and not mode.is_native and mode.wanted is None:
-            findings.append(Finding("problem", "brokers", WAITS))
+            findings.append(Finding("ok", "brokers", NATIVE_LATER))
         if mode.may_be_native and no_entries:
             findings.append(Finding("problem", "redis", no_entries))
         nursery.cancel_scope.cancel()
@@ -169,6 +169,7 @@ async def _look(
         needs_entries=needs_entries,
         needs_proxies=needs_proxies,
         becomes_native=lambda _stored: False,
+        native=MODE_NATIVE,
         done=end,
     )
     with trio.move_on_after(ANSWER_SECONDS_MAX):
@@ -305,10 +306,10 @@ class _Tried:
 
     def finding(self) -> Finding:
         """Return what was found."""
+        if self.broker.awaits_probe:
+            return Finding("warning", self.what, _AWAITS_PROBE)
         if not self.broker.is_ready:
             return Finding("problem", self.what, self.reason)
-        if self.broker.is_held:
-            return Finding("problem", self.what, self.broker.why_held)
         if self.broker.remark:
             return Finding("warning", self.what, self.broker.remark)
         if self._mode.is_native and self.broker.id >= 0:
@@ -319,7 +320,8 @@ class _Tried:
 
 class _Brokers:
     """Examines all brokers of a cluster. ``below_sasl``: the same reactor without the login. ``send``: sends what was
-    asked outside of a pass. ``mode``: who gives idempotence; chosen here as the proxy would, by ``agreed``."""
+    asked outside of a pass. ``mode``: who gives idempotence; chosen here as the proxy would, by ``agreed``. ``writes``:
+    with our principal."""
 
     def __init__(
         self,
@@ -328,15 +330,15 @@ class _Brokers:
         send: Callable[[], None],
         mode: Mode,
         agreed: Callable[[], Idempotence | str],
+        *,
+        writes: bool,
     ) -> None:
         self.mode = mode
         self._agreed = agreed
         self._reactor = reactor
         self._below_sasl = below_sasl
         self._send = send
-        self._unreadable: list[str] = []
-        self._uncompressed: list[str] = []
-        """Topics whose newest message is not compressed."""
+        self._writes = writes
         self.cluster_id: str | None = None
         """The cluster's id as the brokers tell it; None if none does."""
         self.ids: Collection[int] = ()
@@ -388,6 +390,8 @@ class _Brokers:
                 self.mode.chosen = chosen
             for one in tried:
                 one.broker.serve_or_refuse()
+                if one.broker.awaits_probe:
+                    one.is_over.set()
 
         for key, place in places:
             address = (place.host, place.port)
@@ -397,58 +401,10 @@ class _Brokers:
         findings = [_advertised(one.finding()) for one in tried]
         brokers = {key: one.broker for (key, _), one in zip(places, tried, strict=True) if one.broker.is_ready}
         if not self.mode.is_native:
-            findings += await self._look_at_topics(cluster, brokers)
+            findings += await look_at_topics(self._answer, cluster, brokers, writes=self._writes)
         for one in tried:
             one.broker.close()
         return findings
-
-    async def _look_at_topics(self, cluster: Cluster, brokers: dict[int, Broker]) -> list[Finding]:
-        names = [name for name, topic in sorted(cluster.topics.items()) if not topic.is_internal]
-        formats: dict[int, list[str]] = {}
-        for name in names[:TOPICS_LOOKED_AT]:
-            magic = await self._format_of(cluster.topics[name], brokers)
-            if magic is not None:
-                formats.setdefault(magic, []).append(name)
-        findings = []
-        if self._unreadable:
-            text = (
-                f"our principal may not read {_some(self._unreadable)}: what is in doubt there could not be found out"
-            )
-            findings.append(Finding("warning", f"topics, {len(names)}", text))
-        for magic, found in sorted(formats.items()):
-            text = f"message format v{magic} in {len(found)} of the {min(len(names), TOPICS_LOOKED_AT)} looked at"
-            if magic != _FORMAT_V1:
-                text += f" ({_some(found)}): only v1 is written by idemproxy"
-            findings.append(Finding("ok" if magic == _FORMAT_V1 else "warning", f"topics, {len(names)}", text))
-        if self._uncompressed:
-            text = f"not compressed at its end: {_some(self._uncompressed)}. {_NEVER_COMPRESSED}"
-            findings.append(Finding("warning", f"topics, {len(names)}", text))
-        return findings or [Finding("ok", f"topics, {len(names)}", "none has a message that would tell its format")]
-
-    async def _format_of(self, topic: Topic, brokers: dict[int, Broker]) -> int | None:
-        """Return the format of the newest message of one partition; None if there is none, or no broker tells."""
-        for number, partition in enumerate(topic.partitions):
-            broker = brokers.get(partition.leader)
-            if broker is None:
-                continue
-            end = await self._answer(partial(broker.ask, LatestOffset(topic.name, partition.index)))
-            if not isinstance(end, OffsetAnswer) or end.error_code or (end.offset <= 0 and number):
-                continue  # the first one is read though it is empty: reading may be forbidden
-            question = FetchRecords(topic.name, partition.index, max(0, end.offset - 1), limits.FETCH_BYTES)
-            answer = await self._answer(partial(broker.ask, question))
-            if isinstance(answer, FetchAnswer) and answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
-                self._unreadable.append(topic.name)
-                return None
-            if isinstance(answer, FetchAnswer) and answer.records:
-                try:
-                    magic = magic_of(answer.records)
-                except WireError:
-                    continue
-                attributes = answer.records[_ATTRIBUTES_AT[magic] : _ATTRIBUTES_AT[magic] + 1]
-                if attributes and not attributes[0] & CODEC_MASK:
-                    self._uncompressed.append(topic.name)
-                return magic
-        return None
 
     async def _answer(self, ask: Callable[[Callable[[Any], None]], None]) -> Any:
         """Ask and wait for the answer; the control connection gives up by itself."""
@@ -463,10 +419,6 @@ class _Brokers:
         self._send()
         await done.wait()
         return got[0]
-
-
-def _some(names: Sequence[str]) -> str:
-    return f"{', '.join(names[:5])}{', ...' if len(names) > 5 else ''}"
 
 
 def _advertised(finding: Finding) -> Finding:

@@ -1,10 +1,10 @@
 """The handler of a connection, which its shell calls: it speaks what the client speaks. Sans-IO.
 
-The shell (``shell.py``) moves bytes, says when, and ends; a handler knows what they mean. There are four: the proxy
-acts for the client (``session/``), the client's brokers give it idempotence themselves (``native/session.py``), it
-speaks versions that they lack (``native/raising.py``), or it authenticates at the broker first (``pass_through/``). A
-handler may be replaced while the connection is open; and one that translates may stand in front of another, hand on
-what it is handed, and wrap the wire for the way back."""
+The shell (``shell.py``) moves bytes, says when, and ends; a handler knows what they mean. There are five: the proxy
+acts for the client (``session/``), or only for what it produces (``native/engine_session.py``), the client's brokers
+give it idempotence themselves (``native/session.py``), it speaks versions that they lack (``native/raising.py``), or it
+authenticates at the broker first (``pass_through/``). A handler may be replaced while the connection is open; and one
+that translates may stand in front of another, hand on what it is handed, and wrap the wire for the way back."""
 
 # ruff: noqa: B027 - what is empty here is right for a handler that keeps nothing
 

@@ -15,6 +15,7 @@ from ...codecs.convert import HeaderPolicy
 from ...codecs.error_codes import ErrorCode
 from ...codecs.steps import Steps
 from ...reactor import Address, Reactor
+from ...state.producer_ids import pack_block
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection
 from ..admission.idle_eviction import IdleEviction
@@ -32,6 +33,7 @@ from ..broker.broker import BOOTSTRAP_ID, Broker
 from ..broker.mode import Mode
 from ..broker.produce_connection_pool import NO_PRODUCE_CONNECTIONS, ProduceConnectionStatistics
 from ..broker.served import Idempotence
+from ..broker.topic_names import TopicNames
 from ..broker.topology import Topology
 from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
@@ -43,6 +45,7 @@ from ..hidden_ranges.upkeep import HiddenRangesUpkeep
 from ..native.old_producers import OldProducers
 from ..old_clients.watch import OldClientWatch
 from ..pass_through.produce_connections import ClientProduceConnections
+from ..producer.batch import Answer
 from ..producer.context import Context
 from ..producer.ids_in_use import IdsInUse
 from ..producer.proxy_instance import ProxyInstance
@@ -51,13 +54,15 @@ from ..producer.sequencer import ProducerStatistics, Sequencer
 from ..session.conditional_topics import ConditionalTopics
 from ..session.describe_producers import DescribeProducers
 from ..session.init_producer import ProducerIds
+from ..session.name_patterns import matching
 from ..session.names import Names, NamesClient
 from ..session.new_topics import NewTopics
+from ..session.routing import BatchKind, Way, way_of
 from ..session.session import Session
 from ..session.sweeper import Sweeper
 from ..settings.addresses import PlaceOf
 from ..settings.config import Caps, OldClientSettings, TopicDefaults
-from ..versions import BrokerRanges, advertised, native
+from ..versions import BrokerRanges, advertised, in_both, native
 from .metadata_answers import MetadataAnswers
 from .outside import EngineOutside
 from .perform import effect_handlers
@@ -89,8 +94,10 @@ class Engine:
     _is_dropping: bool = False
     """All connections are cut off, and about to be ended."""
     _producer_ids: ProducerIds | None = None
+    _engine_topics: re.Pattern[str] | None = None
     _advertised: dict[int, tuple[int, int]] | None = None
     _native_ranges: BrokerRanges | None = None
+    _engine_ranges: BrokerRanges | None = None
     refuses_all: Callable[[], tuple[str, str] | None] = staticmethod(lambda: None)
     """Why no client is admitted: one of ``metric_names.REFUSALS`` and a sentence; None: they are."""
     topic_defaults = TopicDefaults()
@@ -150,6 +157,7 @@ class Engine:
         self.context.outside = EngineOutside(reactor, self.topology, instance_ids.stored, self.runner, self.loop_budget)
         self.names = Names(instance, self.runner, random_bytes, report)
         self.recent_time, self.hidden_ranges = self.context.time, KnownHiddenRanges(reactor.now)
+        self.topic_names = TopicNames(reactor)
         self.sessions: set[ConnectionShell] = set()
         """The connections of clients."""
         self._idle_eviction = IdleEviction(lambda: self.sessions, reactor.now, report)
@@ -216,6 +224,11 @@ class Engine:
     def _is_reachable(self, broker_id: int) -> bool:
         broker = self.topology.broker(broker_id)
         return broker is not None and broker.takes_batches
+
+    def serve_as(self, chosen: Idempotence) -> None:
+        """From now on the proxy gives idempotence on all topics or, where brokers give it, on the engine topics."""
+        self.context.instance.brokers_issue_ids = chosen is Idempotence.NATIVE
+        self.topology.serve_as(chosen)
 
     def look_for_brokers(self) -> None:
         """Begin to look for brokers; serves nothing yet."""
@@ -357,6 +370,26 @@ class Engine:
             )
         return self._native_ranges
 
+    def engine_ranges(self) -> Mapping[int, tuple[int, int]]:
+        """The same for clients of brokers that store format v2, where the proxy gives idempotence. While a cluster is
+        upgraded, what clients of its other brokers get as well: some clients ask one broker for all."""
+        if self._engine_ranges is None:
+            known = [broker for broker in self.topology.brokers if broker.ranges and broker.refusal is None]
+            own = native(broker.ranges for broker in known if broker.form.is_v2)
+            if any(not broker.form.is_v2 for broker in known):
+                own = in_both(own, self.advertised())
+            self._engine_ranges = own
+        return self._engine_ranges
+
+    def stores_batches(self, broker_id: int | None) -> bool:
+        """Does the broker of a listener store format v2? For one that is not known yet, and for the bootstrap port: do
+        all brokers?"""
+        broker = None if broker_id is None else self.topology.broker(broker_id)
+        if broker is not None and broker.ranges:
+            return broker.form.is_v2
+        known = [one for one in self.topology.brokers if one.ranges and one.refusal is None]
+        return bool(known) and all(one.form.is_v2 for one in known)
+
     def addresses(self, place_of: PlaceOf, local_host: str) -> Addresses:
         """Where a client that reached us at this address reaches each broker; brokers that it cannot reach are left
         out."""
@@ -379,6 +412,18 @@ class Engine:
             return None
         key = (producer_id, topic, partition)
         return self._sequencers.get(key, lambda: Sequencer(self.context, self.runner, *key))
+
+    def way_of(self, topic: str, kind: BatchKind) -> Way | Answer:
+        """Return where a batch for this topic goes, or its refusal (``routing.py``)."""
+        if self._engine_topics is None:
+            self._engine_topics = matching(self.mode.engine_topics)
+        matches, is_conditional = self._engine_topics.fullmatch(topic) is not None, self.conditional_topics.has(topic)
+        return way_of(self.mode.chosen, matches=matches, is_conditional=is_conditional, kind=kind)
+
+    @property
+    def brokers_issue_ids(self) -> bool:
+        """Do producers without a name have their ids from the brokers?"""
+        return self.mode.is_native
 
     @property
     def policy(self) -> HeaderPolicy:
@@ -435,6 +480,19 @@ class Engine:
             self.report(ClientRefused(client.address, "asks for producer ids too often: it gets a retriable error"))
             self.reactor.later(limits.INIT_PRODUCER_ID_REFUSAL_SECONDS, refuse)
 
+    def note_issued(self, producer_id: int, client: NamesClient, done: Callable[[], None]) -> None:
+        """Note in Redis that a broker has just issued this producer id, before its client learns of it: then nothing
+        of it is in any log (rule R10). ``done``: it is noted, or cannot be, and the log is read for its batches."""
+        store, instance, per_ip = self._instance_ids.stored(), self.context.instance, self.caps.connections_per_ip_max
+        data_generation = store.data_generation
+        if data_generation is None or (
+            per_ip and self._init_pace.wait_seconds(client.address, per_ip, self.now()) != 0
+        ):
+            done()
+            return
+        value = pack_block(data_generation, instance.wall_clock_ms(), client.principal)
+        store.claim(instance.issue_key(producer_id), value, instance.issue_ttl_ms(producer_id), lambda _result: done())
+
     def metadata(
         self, version: int, question: ClientQuestion, addresses: Callable[[], Addresses], done: Callable[[bytes], None]
     ) -> None:
@@ -458,6 +516,7 @@ class Engine:
             at=self.now(),
             cluster=self.context.instance.cluster,
             idempotence=self.mode.chosen,
+            engine_topics=self.mode.engine_topics,
             instance_id=self.context.instance.instance_id,
             data_generation=self.context.instance.data_generation,
             is_draining=self.is_draining,
@@ -495,11 +554,11 @@ class Engine:
         self.requests_by_key[api_key] += 1
 
     def _broker_ready(self) -> None:
-        self._advertised = self._native_ranges = None
+        self._advertised = self._native_ranges = self._engine_ranges = None
         self._on_ready()
 
     def _brokers_changed(self, brokers: Mapping[int, BrokerAddress]) -> None:
-        self._advertised = self._native_ranges = None
+        self._advertised = self._native_ranges = self._engine_ranges = None
         self._on_brokers(brokers)
 
     # ------------------------------------------------------------------ drain

@@ -110,4 +110,5 @@ def _effect_of(broker_id: int, append: QueuedAppend) -> Append:
         append.may_send,
         append.identities,
         sender=append.sender,
+        form=append.form,
     )

@@ -24,6 +24,7 @@ class OpenUnknownOutcome:
 @dataclass(frozen=True, slots=True)
 class Statistics:
     """One proxy. ``at``: the engine's clock in seconds. ``idempotence``: who gives it; None: that is not known yet.
+    ``engine_topics``: patterns of the topics on which the proxy gives it where the brokers do on all others.
     ``data_generation``: of the data in Redis, as last seen. ``why_ending``: what was found that ends the process; empty
     when nothing was. ``requests_by_key``: counted by API key since the start. ``entries``: producers on partitions that
     are in memory. ``client_produce_connections``: by broker, the produce connections of clients that authenticate at it
@@ -32,6 +33,7 @@ class Statistics:
     at: float
     cluster: str
     idempotence: Idempotence | None
+    engine_topics: tuple[str, ...]
     instance_id: bytes
     data_generation: bytes
     is_draining: bool
@@ -49,9 +51,9 @@ class Statistics:
     client_pools: int
 
     @property
-    def is_native(self) -> bool:
-        """Do the brokers give idempotence? Then there is no state, and no Redis."""
-        return self.idempotence is Idempotence.NATIVE
+    def passes_all(self) -> bool:
+        """Do the brokers give idempotence on all topics? Then there is no state, and no Redis."""
+        return self.idempotence is Idempotence.NATIVE and not self.engine_topics
 
     @property
     def oldest_unknown_outcome_seconds(self) -> float:

@@ -15,6 +15,7 @@ from ...state.store import NameCheck, StoreAway, SwapResult
 from ...values import value
 from ..admission.long_work import Done
 from ..bridge.asks import Question
+from .form import Form
 from .outcome import Outcome
 
 T = TypeVar("T")
@@ -127,6 +128,7 @@ class Append(Effect[Outcome]):
     may_send: Callable[[], str | None]
     identities: tuple[Identity, ...] = ()
     sender: str = ""
+    form: Form = Form.WRAPPER_V1
 
 
 @value(frozen=True, slots=True)

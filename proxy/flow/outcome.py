@@ -1,8 +1,8 @@
 """What a broker's answer to an append means (rule R5). Pure: error code and base offset in, outcome out.
 
 Base offset >= 0 means appended on that leader, whatever the code; base offset -1 with one of Kafka's codes, also with 3
-and 6, also with code 0, means not appended. All else is unknown outcome: no answer, code -1, a code that is not known.
-Seen on ten broker versions."""
+and 6, also with code 0, means not appended. All else is unknown outcome: no answer, code -1, a code that is not known,
+and what a broker says of a producer's epoch and sequence. Seen on ten broker versions."""
 
 from __future__ import annotations
 
@@ -108,6 +108,17 @@ ROUTING_ERRORS = frozenset(
 )
 """The topology that was used is out of date."""
 
+NUMBER_ERRORS = frozenset(
+    {
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        ErrorCode.DUPLICATE_SEQUENCE_NUMBER,
+        ErrorCode.INVALID_PRODUCER_EPOCH,
+        ErrorCode.UNKNOWN_PRODUCER_ID,
+    }
+)
+"""What a broker says of a batch's producer id, epoch and sequence. It knows less or more of the producer than the entry
+does, so the log decides. Only what is appended with these can get them."""
+
 _KNOWN_REFUSALS = frozenset(int(code) for code in ErrorCode) - {int(ErrorCode.UNKNOWN_SERVER_ERROR)}
 
 
@@ -122,6 +133,8 @@ def classify(
         # Seen for an empty or truncated set, which this proxy never sends: nothing is appended, but it is no commit
         # either.
         return Refused(int(ErrorCode.CORRUPT_MESSAGE))
+    if error_code in NUMBER_ERRORS:
+        return InDoubt(f"the broker answered {named(error_code)} to a batch that is due", broker_id, error_code)
     if error_code in _KNOWN_REFUSALS:
         return Refused(error_code)
     return InDoubt(f"the broker answered {named(error_code)}, and no offset", broker_id, error_code)

@@ -10,9 +10,15 @@ from ...codecs import convert
 from ...codecs.batch_marker import Identity, anchor_of_batch_marker, encode_batch_marker
 from ...codecs.compression import Codec
 from ...codecs.convert import Inner
+from ...codecs.header_marker import header_marker_of, marking_batch
+from ...codecs.logged import anchor_of_header_marker, anchor_of_own_ids
+from ...codecs.record_batch import BatchHeader
 from ...codecs.steps import Steps
+from ...reactor import Buffer
+from ...state.entry import NO_CONTENT
 from ...values import value
 from ..admission.memory_budget import Count, Held
+from .form import Form
 
 
 @value(frozen=True, slots=True)
@@ -23,7 +29,7 @@ class Wrapper:
     tells their producer."""
 
     identities: tuple[Identity, ...]
-    message_set: bytes | bytearray
+    message_set: Buffer
     anchor: bytes
     first_content: bytes
     max_timestamp: int
@@ -31,11 +37,12 @@ class Wrapper:
     compress_harder: bool
     held: Held
     is_marked: bool = True
+    form: Form = Form.WRAPPER_V1
 
     @property
     def is_compressed(self) -> bool:
         """Is it as small as its codec makes it?"""
-        return self.compress_harder or bool(self.codec)
+        return self.compress_harder or bool(self.codec) or self.form.is_v2
 
     def unwrapping(self, output_bytes_max: int) -> Steps[Inner]:
         """Return the records."""
@@ -58,3 +65,29 @@ def wrapping(
     return Wrapper(
         identities, message_set, anchor, inner.first_content, inner.max_timestamp, codec, compress_harder, held
     )
+
+
+def marking(identity: Identity, batch: memoryview, header: BatchHeader, content: bytes, count: Count) -> Steps[Wrapper]:
+    """Return a client's batch as it is appended where the leader stores format v2."""
+    marker = header_marker_of(identity)
+    marked = yield from marking_batch(batch, marker)
+    anchor = anchor_of_header_marker(marker, identity.record_count)
+    return marked_wrapper(identity, marked, anchor, content, header, count)
+
+
+def marked_wrapper(
+    identity: Identity, marked: bytes | bytearray, anchor: bytes, content: bytes, header: BatchHeader, count: Count
+) -> Wrapper:
+    """Return a batch that has its batch marker in its header. ``content``: the digest of its first record. ``header``:
+    of the client's batch."""
+    held = Held(count, len(marked))
+    what = (identity,), marked, anchor, content, header.max_timestamp, Codec.NONE, False, held
+    return Wrapper(*what, form=Form.MARKED_V2)
+
+
+def as_sent(identity: Identity, batch: memoryview, header: BatchHeader, count: Count) -> Wrapper:
+    """Return a client's batch as it is appended with its own producer id. Its bytes are those of its request, which
+    are counted already. Nothing is stored of it without its producer id, so no content is looked for."""
+    held = Held(count, 0)
+    what = (identity,), batch, anchor_of_own_ids(header), NO_CONTENT, header.max_timestamp, Codec.NONE, False, held
+    return Wrapper(*what, form=Form.OWN_IDS)

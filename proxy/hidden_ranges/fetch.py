@@ -15,7 +15,7 @@ from struct import Struct, pack_into
 
 from ...codecs.error_codes import ErrorCode
 from ...codecs.errors import LimitExceeded
-from ...codecs.message_set import OFFSET_AND_SIZE_BYTES
+from ...codecs.without_ranges import CUT_BYTES_MAX, entry_at
 from ...reactor import Buffer
 from ...state.hidden_ranges import OFFSET_MAX
 from .. import limits
@@ -29,8 +29,6 @@ _TOPIC_BYTES_MIN = 6
 _ABORTED = Struct(">qq")
 _ANSWER_PARTITION_HEAD = Struct(">ihq")
 _FETCH_OFFSET_AT = 4
-_OFFSET_SIZE_MAGIC = Struct(">qi4xB")
-_MAGIC_MAX = 1
 _LOG_START_OFFSET_SINCE = 5
 _STABLE_OFFSET_SINCE = 4
 _THROTTLE_SINCE = 1
@@ -177,14 +175,15 @@ def _with_pieces(body: memoryview, instead: Sequence[tuple[int, int, Sequence[Bu
 
 
 def _ends_in(records: Buffer) -> Iterator[int]:
-    """Yield the offset after each message that is there as a whole. At the first record batch (format v2), which is not
-    read, yield ``OFFSET_MAX`` and end: it counts as new to every client."""
+    """Yield the offset after each message that is there as a whole. At the first one that cannot be read, yield
+    ``OFFSET_MAX`` and end: it counts as new to every client."""
     position = 0
-    while len(records) - position >= _OFFSET_SIZE_MAGIC.size:
-        offset, size, magic = _OFFSET_SIZE_MAGIC.unpack_from(records, position)
-        position += OFFSET_AND_SIZE_BYTES + max(size, 1)
-        if magic > _MAGIC_MAX:
-            yield OFFSET_MAX
+    while position < len(records):
+        entry = entry_at(records, position)
+        if entry is None:
+            if len(records) - position >= CUT_BYTES_MAX:
+                yield OFFSET_MAX
             return
+        position = entry.end
         if position <= len(records):
-            yield offset + 1
+            yield entry.offset + 1

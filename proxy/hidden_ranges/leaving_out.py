@@ -9,17 +9,11 @@ in one answer.
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from struct import Struct
 
-from ...codecs.message_set import OFFSET_AND_SIZE_BYTES, OVERHEAD_BYTES
-from ...codecs.without_ranges import without_ranges
+from ...codecs.without_ranges import entry_at, without_ranges
 from ...reactor import Buffer
 from .. import limits
 from .known import LogRanges
-
-_OFFSET_SIZE_CRC_MAGIC = Struct(">qiIB")
-_MAGIC_MAX = 1
-_MESSAGE_BYTES_MIN = OVERHEAD_BYTES[0]
 
 
 class LeavingOut:
@@ -41,11 +35,9 @@ class LeavingOut:
         room_bytes = (limits.HIDDEN_RANGES_FETCH_BYTES_MAX - self._looked_bytes) // len(logs)
         pieces = _Pieces(records, logs)
         position = 0
-        while len(records) - position >= _MESSAGE_BYTES_MIN:
-            offset, size, crc, magic = _OFFSET_SIZE_CRC_MAGIC.unpack_from(records, position)
-            end = position + OFFSET_AND_SIZE_BYTES + size
-            is_whole = size >= _MESSAGE_BYTES_MIN - OFFSET_AND_SIZE_BYTES and end <= len(records)
-            if offset > last_offset or magic > _MAGIC_MAX or not is_whole:
+        while (entry := entry_at(records, position)) is not None:
+            offset, end, crc = entry
+            if offset > last_offset or end > len(records):
                 break
             is_taken = end <= room_bytes or not (position or self._looked_bytes)
             part_records = max(log.part_records(offset, crc) for log in logs) if offset in noted else 0

@@ -9,11 +9,13 @@ is reported, never taken over: the right to write to a topic is not the right to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
+from ...codecs.logged import Logged, LoggedBatch
 from ...codecs.message_set import ShallowMessage, encode_set, inner_messages
+from ...codecs.record_batch import Record, iterate_records
 from ...state.hidden_ranges import HiddenRange, HiddenRanges, OffsetRange, State
 from .. import limits
 from ..bridge.asks import EarliestOffset, LatestOffset
@@ -142,15 +144,11 @@ class HiddenRangesTopic:
                 step_bytes = 0
                 await Wait(0)  # others have a turn
 
-    def _take(self, message: ShallowMessage) -> None:
+    def _take(self, message: Logged) -> None:
         """Brokers may have compressed what was written without a codec. A record that this version cannot read is
         passed over."""
         try:
-            inside = (
-                inner_messages(message, limits.HIDDEN_RANGES_TOPIC_UNPACKED_BYTES_MAX)
-                if message.is_wrapper
-                else [message]
-            )
+            inside = _records_of(message)
         except WireError:
             return
         for one in inside:
@@ -262,3 +260,10 @@ def _in_pieces(
             piece, size_bytes = [], 0
     if piece:
         yield piece
+
+
+def _records_of(message: Logged) -> Sequence[ShallowMessage | Record]:
+    unpacked_bytes_max = limits.HIDDEN_RANGES_TOPIC_UNPACKED_BYTES_MAX
+    if isinstance(message, LoggedBatch):
+        return list(iterate_records(message.records, message.header, unpacked_bytes_max, is_stored=True))
+    return inner_messages(message, unpacked_bytes_max) if message.is_wrapper else [message]

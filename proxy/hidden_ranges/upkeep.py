@@ -11,7 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from ...codecs.errors import WireError
-from ...codecs.message_set import ShallowMessage, unpacking
+from ...codecs.logged import Logged, LoggedBatch
+from ...codecs.message_set import unpacking
+from ...codecs.record_batch import CONTROL_FLAG, payload_of
 from ...codecs.steps import at_once
 from ...state.hidden_ranges import (
     RANGE_MESSAGES_MAX,
@@ -207,7 +209,8 @@ class HiddenRangesUpkeep:
                 if at <= message.offset and first < place.end:
                     if (why := _why_not(place, first, message)) is not None:
                         return _refused(why)
-                    found.append((message.offset, message.crc, first))
+                    crc = message.header.crc if isinstance(message, LoggedBatch) else message.crc
+                    found.append((message.offset, crc, first))
             if len(found) > RANGE_MESSAGES_MAX:
                 return _refused(f"the range has more than {RANGE_MESSAGES_MAX} messages: divide it")
             if chunk.end <= at:
@@ -251,17 +254,22 @@ def _refused(why: str) -> dict[str, object]:
     return {"state": State.REFUSED, "refusal": why}
 
 
-def _why_not(place: OffsetRange, first: int, message: ShallowMessage) -> str | None:
-    """Why a message with records of the range cannot be left out; None: it can. A wrapper that is left out in part is
-    taken apart for each fetch."""
+def _why_not(place: OffsetRange, first: int, message: Logged) -> str | None:
+    """Why a message with records of the range cannot be left out; None: it can. A wrapper or batch that is left out in
+    part is taken apart for each fetch."""
+    if isinstance(message, LoggedBatch) and message.header.attributes & CONTROL_FLAG:
+        return f"offset {first} is the end of a transaction"
     if place.first <= first and message.offset < place.end:
         return None
     records = message.offset - first + 1
+    what = f"a part of the message or batch at offsets {first} to {message.offset} cannot be hidden"
     if records > limits.HIDDEN_RANGES_PART_RECORDS_MAX:
-        what = f"it has {records} records, the limit is {limits.HIDDEN_RANGES_PART_RECORDS_MAX}"
-        return f"a part of the wrapper at offsets {first} to {message.offset} cannot be hidden: {what}"
+        return f"{what}: it has {records} records, the limit is {limits.HIDDEN_RANGES_PART_RECORDS_MAX}"
     try:
-        at_once(unpacking(message, limits.HIDDEN_RANGES_UNPACKED_BYTES_MAX))
+        if isinstance(message, LoggedBatch):
+            payload_of(message.records, message.header, limits.HIDDEN_RANGES_UNPACKED_BYTES_MAX)
+        else:
+            at_once(unpacking(message, limits.HIDDEN_RANGES_UNPACKED_BYTES_MAX))
     except WireError as error:
-        return f"a part of the wrapper at offsets {first} to {message.offset} cannot be hidden: {error}"
+        return f"{what}: {error}"
     return None

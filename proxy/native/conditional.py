@@ -1,4 +1,4 @@
-"""Conditional publish (rule R23) in front of brokers that give idempotence themselves: it is refused. Pure.
+"""Conditional publish (rule R23) on topics on which the brokers give idempotence: it is refused. Pure.
 
 A broker knows nothing of it. It takes the second writer's batch for a retry of the first one's, as both have the same
 producer id and sequence, and answers with the first one's offset. A batch that says its offset in a record header is
@@ -18,12 +18,13 @@ from .. import limits
 from ..producer import answers
 from ..producer.batch import Answer
 from ..producer.grouping import EXPECTED_OFFSET_HEADER
+from ..session.routing import CONDITIONAL_NATIVELY
 from ..versions import ApiKey
 
 _WANTED: Final = Wanted(CONDITIONAL_ID, EXPECTED_OFFSET_HEADER.encode())
 _TOPIC_IDS_FROM: Final = 13
 
-NOT_SERVED: Final = answers.not_served_conditionally("the brokers give idempotence themselves (native)")
+NOT_SERVED: Final = CONDITIONAL_NATIVELY
 """For a batch that is published conditionally."""
 _COME_AGAIN: Final = answers.held_back("another batch of the request was published conditionally: send this one again")
 """For the others of its request."""

@@ -38,6 +38,7 @@ from ..bridge.upward.produce_effects import (
 )
 from ..broker.broker import Broker
 from ..connection.shell import ConnectionShell
+from ..producer import answers
 from ..session.pipe import Pipe
 from ..versions import ApiKey
 from .client_work import ClientWork
@@ -95,6 +96,7 @@ class ProducingClient:
             broker.ranges[ApiKey.PRODUCE][1],
             limits.DECOMPRESSED_BYTES_MAX,
             host.old_client_settings.timestamps == "missing",
+            self._refusal_of,
         )
         client = ClientIdentity(shell.address, client_id, shell.principal_name or None)
         self._machine = RaisedProduce(settings, client, shared.pools, shared.departed, shared.limits, self._wake)
@@ -118,6 +120,10 @@ class ProducingClient:
         self._timer: Timer | None = None
         self._held_bytes = 0
         self._body: Buffer = b""
+
+    def _refusal_of(self, topic: str) -> int:
+        is_conditional = self._host.conditional_topics.has(topic)
+        return answers.not_conditional(topic).error_code if is_conditional else 0
 
     @property
     def waits_for_memory(self) -> bool:

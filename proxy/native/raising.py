@@ -21,17 +21,16 @@ from ..bridge.upward.positions import FetchPositions
 from ..bridge.upward.produce_formats import is_written
 from ..bridge.upward.table import Raised, plan, plan_fetch
 from ..broker.broker import Broker
-from ..connection.handler import Handler
 from ..connection.shell import ConnectionShell
 from ..versions import ApiKey, is_dropped
 from .conditional import walk_through
 from .host import NativeHost
 from .raised_produce import ProducingClient
 from .raised_request import RaisedRequest
-from .session import FINISHED, NativeSession
+from .session import FINISHED, NativeSession, Stage
 
 
-class RaisingSession(Handler):
+class RaisingSession(Stage):
     """The handler of the connection from the first old request on. ``start``: begins with it."""
 
     def __init__(self, behind: NativeSession, host: NativeHost, shell: ConnectionShell, start: bytes) -> None:
@@ -107,6 +106,13 @@ class RaisingSession(Handler):
     def go_on(self) -> None:
         """It has its turn."""
         self._behind.go_on()
+        self._learn()
+
+    def resume_at(self, rest: bytes) -> None:
+        """The session behind has come to an old request."""
+        self._kept += rest
+        self._advance()
+        self._count_kept()
 
     def hold_upstream(self, is_held: bool) -> None:
         """Read nothing more of what the broker answers, or resume."""
@@ -126,12 +132,17 @@ class RaisingSession(Handler):
     def _pass(self, data: bytes, *, is_paid: bool = False) -> bool:
         """Hand bytes on, up to the next old request. ``is_paid``: the turn of its address has been charged for them."""
         is_to_be_controlled = self._behind.received(data, is_paid=is_paid)
-        self.has_produced |= self._behind.has_produced
-        self.is_closed = self._behind.is_closed
+        self._learn()
         self._kept = bytearray(self._behind.take_rest())
         self._advance()
         self._count_kept()
         return is_to_be_controlled or bool(self._kept)
+
+    def _learn(self) -> None:
+        """Know what the session behind knows."""
+        self.has_produced |= self._behind.has_produced
+        self.is_idempotent |= self._behind.is_idempotent
+        self.is_closed = self._behind.is_closed
 
     @property
     def _missing_bytes(self) -> int:
@@ -358,6 +369,15 @@ class RaisingSession(Handler):
         if self._request is None and (not self._kept or self._missing_bytes):
             self._kept.clear()
             self._behind.stop()
+
+    def forsake(self) -> None:
+        """Take nothing more, and answer nothing."""
+        super().forsake()
+        self._behind.forsake()
+
+    def flush(self) -> None:
+        """Hand over to the wire what is ready."""
+        self._behind.flush()
 
     def end(self, *, is_lost: bool) -> None:
         """The connection has ended."""

@@ -11,10 +11,12 @@ the other one does."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from struct import Struct
+from typing import Any, Protocol
 
 from ...codecs.errors import LimitExceeded, Malformed, Truncated, WireError
 from ...codecs.frame_stream import PASSES, STOPS, Cut, FrameStream
@@ -22,7 +24,7 @@ from ...codecs.framing import SIZE_BYTES, frame
 from ...codecs.headers import RequestHeader, encode_response_header, parse_request_header, parse_response_header
 from ...codecs.produce_acks import START_BYTES_MAX, acks_of
 from ...codecs.produce_walk import ProduceWalk, begins_without_id
-from ...reactor import Buffer, Reactor
+from ...reactor import Buffer, Reactor, Wire
 from .. import limits
 from ..bridge import api_versions as answered_versions
 from ..bridge.base import Addresses
@@ -39,7 +41,7 @@ from .login import Login
 from .rewrites import NOTHING, REWRITES, REWRITTEN_FROM, Replaced, api_versions
 from .upstream import NativeUpstream
 
-_HEAD = Struct(">hhi")
+HEAD = Struct(">hhi")
 """API key, version, correlation id: the start of each request."""
 _CORRELATION_ID = Struct(">i")
 _PRODUCE = int(ApiKey.PRODUCE)
@@ -63,9 +65,38 @@ _TOKEN: _Asked = (0, -1, 0, 0.0)
 """A token that came alone, and is answered alone."""
 
 
-def _as_listed(listed: BrokerRanges) -> BrokerRanges:
-    """Nothing is raised."""
-    return listed
+class OwnAnswer(Protocol):
+    """The place of an answer of our own among those of the broker. ``chunks``: the answer, with its size; None: it is
+    not there yet, and what the broker answers to later requests waits; empty: none is sent."""
+
+    chunks: Sequence[Buffer] | None
+
+
+class ReadyAnswer:
+    """It is there from the beginning."""
+
+    __slots__ = ("chunks",)
+
+    def __init__(self, answer: bytes) -> None:
+        self.chunks: Sequence[Buffer] | None = (answer,)
+
+
+class TakenAnswer:
+    """The place of an answer of the broker that the client does not get: ``take`` gets all of it, without its size."""
+
+    __slots__ = ("chunks", "take")
+
+    def __init__(self, take: Callable[[memoryview], None]) -> None:
+        self.chunks: Sequence[Buffer] | None = None
+        self.take = take
+
+
+class Stage(Handler):
+    """A handler that stands in front of a session, from the first request on that is for it."""
+
+    @abstractmethod
+    def resume_at(self, rest: bytes) -> None:
+        """The session has kept these bytes back, and now stops at them: they begin with a request for the stage."""
 
 
 def _nothing() -> None:
@@ -86,7 +117,7 @@ class NativeSession(Handler):
         self,
         upstream: Reactor,
         requires_login: bool,
-        make_stage: Callable[[NativeSession, NativeHost, ConnectionShell, bytes], Handler],
+        make_stage: Callable[[NativeSession, NativeHost, ConnectionShell, bytes], Stage],
         host: NativeHost,
         shell: ConnectionShell,
     ) -> None:
@@ -97,7 +128,7 @@ class NativeSession(Handler):
         """Read of the client though the turn of its address was over: it has to wait for the next one."""
         self._login = Login() if requires_login else None
         self._make_stage = make_stage
-        self._has_stage = False
+        self._stage: Stage | None = None
         self._keeps_client = _keeps_no_client
         self._is_produce_for_stage: bool | None = None
         """Is Produce 3 and above served by the stage? None: no such request has come yet."""
@@ -118,12 +149,15 @@ class NativeSession(Handler):
         self._walk: ProduceWalk | None = None
         """Through a produce request of which a part has gone on already."""
         self._answers = FrameStream(self._look_at_answer, limits.RESPONSE_BYTES_MAX, limits.REWRITTEN_BYTES_MAX)
-        self._asked: deque[_Asked | bytes] = deque()
-        """In the order of the requests; bytes: an answer of our own, which waits for those before it."""
-        self._refusals = 0
-        """Answers of our own that have not left."""
-        self._own: list[bytes] = []
+        self._asked: deque[Any] = deque()
+        """``_Asked``, ``OwnAnswer`` or ``TakenAnswer``, in the order of the requests."""
+        self._own_due = 0
+        """Answers of our own that are among these."""
+        self._own: list[Buffer] = []
         """Those of our own answers that are due before the next answer of the broker."""
+        self._each_answer: Callable[[], None] | None = None
+        self._last_answered = -1
+        """The API of the answer that was looked at last."""
         self._unfinished = 0
         self._has_last_answer = False
         """Is there an answer to the request that was looked at last?"""
@@ -149,7 +183,7 @@ class NativeSession(Handler):
     @property
     def is_owed_nothing(self) -> bool:
         """Has every request been answered?"""
-        return not self._asked and self._answers.is_between
+        return not (self._asked or self._own) and self._answers.is_between
 
     @property
     def answers_after_fin(self) -> bool:
@@ -166,6 +200,15 @@ class NativeSession(Handler):
 
     def received(self, data: bytes, *, is_paid: bool = False) -> bool:
         """Bytes of requests. ``is_paid``: the turn of their address has been charged for them."""
+        if not self._pass(data):
+            return False
+        self._count_unfinished()
+        if self._shell.fair_share.is_counted and not is_paid:
+            self.pay(len(data))
+        return self._hand_to_stage() or self._is_to_be_controlled()
+
+    def _pass(self, data: bytes) -> bool:
+        """Send bytes on, up to the next request that does not pass. False: nothing that comes after them is taken."""
         shell = self._shell
         if self._walk is not None:
             self._walk_on(self._walk, data)
@@ -182,22 +225,29 @@ class NativeSession(Handler):
             # limit for the login ends here, as the answer may take long. A request that has only begun does not end it:
             # a broker does not react to that, and an unauthenticated client could stay with it for ever.
             shell.is_known()
-        if self._refusals:
+        if self._own_due:
             self._answer_itself()
-        if self._requests.start_bytes != shell.unfinished_bytes:
-            shell.request_has(self._requests.start_bytes, 0, begins=True)
-        if shell.fair_share.is_counted and not is_paid:
-            self.pay(len(data))
+        return True
+
+    def _count_unfinished(self) -> None:
+        if self._requests.start_bytes != self._shell.unfinished_bytes:
+            self._shell.request_has(self._requests.start_bytes, 0, begins=True)
+
+    def _hand_to_stage(self) -> bool:
+        """Make the stage in front, if it has stopped at the first request for it."""
+        if not self._requests.rest or self._stage is not None:
+            return False
+        shell = self._shell
+        self._stage = stage = self._make_stage(self, self._host, shell, self.take_rest())
+        shell.become(stage)
+        stage.begin()
+        return True
+
+    def _is_to_be_controlled(self) -> bool:
         upstream = self._upstream
-        if self._requests.rest and not self._has_stage:
-            self._has_stage = True
-            stage = self._make_stage(self, self._host, shell, self.take_rest())
-            shell.become(stage)
-            stage.begin()
-            return True
         is_busy = len(self._asked) >= self._host.caps.requests_in_flight_max or self._unpaid_bytes
         has_backlog = upstream is not None and upstream.unsent > limits.STREAM_BYTES_MAX
-        if is_busy or has_backlog or shell.is_pressed:
+        if is_busy or has_backlog or self._shell.is_pressed:
             self._count_unsent()
             return True
         return False
@@ -229,7 +279,8 @@ class NativeSession(Handler):
         wire = self._shell.wire
         if self._upstream is not None and wire is not None:
             is_behind = self._is_held or wire.unsent > limits.STREAM_BYTES_MAX
-            self._upstream.read_or_not(is_behind and not self.is_read_by_stage)
+            has_kept = bool(self._answers.rest)
+            self._upstream.read_or_not(has_kept or (is_behind and not self.is_read_by_stage))
 
     def _count_unsent(self) -> None:
         unsent = 0 if self._upstream is None else self._upstream.unsent
@@ -247,11 +298,11 @@ class NativeSession(Handler):
             self._asked.append(_TOKEN)
             self._has_last_answer = True
             return PASSES
-        if len(data) - position < _HEAD.size:
-            if size < _HEAD.size:
+        if len(data) - position < HEAD.size:
+            if size < HEAD.size:
                 raise Malformed(f"request header: {size} bytes")
             return None
-        key, version, correlation_id = _HEAD.unpack_from(data, position)
+        key, version, correlation_id = HEAD.unpack_from(data, position)
         if not 0 <= version <= NATIVE_MAX.get(key, -1) or (login is None and key in SASL_KEYS):
             return self._refuse(key, version, correlation_id)
         if login is not None and not login.admit(key, version, data, position, size):
@@ -333,7 +384,7 @@ class NativeSession(Handler):
 
     def raises(self, start: Buffer) -> bool:
         """Is the request that begins so for the stage? It was when it came."""
-        key, version, _ = _HEAD.unpack_from(start, SIZE_BYTES)
+        key, version, _ = HEAD.unpack_from(start, SIZE_BYTES)
         if key == _PRODUCE and not is_dropped(key, version):
             return bool(self._is_produce_for_stage)
         return self._is_raised(key, version, int.from_bytes(start[:SIZE_BYTES], "big"))
@@ -369,18 +420,12 @@ class NativeSession(Handler):
         return self._reactor if self._login is None else None
 
     def each_answer(self, then: Callable[[], None]) -> None:
-        """Call this whenever bytes of the broker were passed on, until ``take_answers``."""
-        assert self._upstream is not None, "something is unanswered"
-
-        def answered(data: bytes) -> None:
-            self._answered(data)
-            if not self.is_closed:
-                then()
-
-        self._upstream.received = answered
+        """Call this whenever answers were passed on, until ``take_answers``."""
+        self._each_answer = then
 
     def take_answers(self) -> None:
         """What the broker sends from now on answers what has passed here."""
+        self._each_answer = None
         if self._upstream is not None:
             self._upstream.received = self._answered
 
@@ -437,9 +482,9 @@ class NativeSession(Handler):
 
     def _answer_by_itself(self, key: int, version: int, correlation_id: int, body: bytes) -> Cut:
         """Answer a request in place of the broker, once those before it are answered."""
-        self._refusals += 1
+        self._own_due += 1
         self._has_last_answer = False
-        self._asked.append(frame(encode_response_header(key, version, correlation_id), body))
+        self._asked.append(ReadyAnswer(frame(encode_response_header(key, version, correlation_id), body)))
         return Cut(0, b"", drops_rest=True)
 
     def _walk_on(self, walk: ProduceWalk, data: bytes) -> None:
@@ -462,7 +507,10 @@ class NativeSession(Handler):
         """Bytes of the broker."""
         shell = self._shell
         wire = shell.wire
-        if wire is None:
+        if wire is None or self.is_closed:
+            return
+        if self._answers.rest:  # it waits for an answer of our own, and so does this
+            self._answers.rest += data
             return
         try:
             passed = self._answers.feed(data)
@@ -473,8 +521,15 @@ class NativeSession(Handler):
         if self._answers.error is not None:
             self._broker_gone(f"the broker's answer cannot be read: {self._answers.error}")
             return
-        if self._refusals:
+        if self._own_due or self._own:
             self._answer_itself()
+        if self._answers.rest:
+            self._read_answers_or_not()
+        self._answers_left(wire)
+
+    def _answers_left(self, wire: Wire) -> None:
+        """Answers were passed on, or given."""
+        shell = self._shell
         if shell.takes_no_more:
             shell.end_if_answered()
         if wire.unsent > limits.BACKLOG_BYTES:
@@ -482,15 +537,18 @@ class NativeSession(Handler):
             self._read_answers_or_not()
         if shell.is_watched:
             shell.control()
+        if self._each_answer is not None and not self.is_closed:
+            self._each_answer()
 
     def _look_at_answer(self, data: bytes, start: int, size: int) -> Cut | None:
         """Say what becomes of the answer that begins here; None: more of it is needed to tell."""
-        if self._refusals:
+        if self._own_due:
             self._take_own()
         if not self._asked:
             raise WireError("an answer that nobody asked for")
         asked, position = self._asked[0], start + SIZE_BYTES
-        assert not isinstance(asked, bytes)
+        if type(asked) is not tuple:
+            return self._take_or_stop(asked, data, position, size)
         expected, key, version, arrived_at = asked
         if asked is _TOKEN:
             self._asked.popleft()
@@ -509,6 +567,7 @@ class NativeSession(Handler):
                 return None
             cut = read
         self._asked.popleft()
+        self._last_answered = key
         if arrived_at and (measure := self._host.measure_request) is not None:
             measure(key, self._reactor.now() - arrived_at)
         if key in FINISHED:
@@ -547,34 +606,71 @@ class NativeSession(Handler):
     def _replaced(self, key: int, version: int, body: memoryview) -> Replaced:
         if key != ApiKey.API_VERSIONS:
             return REWRITES[key](version, body, self._addresses)
-        ranges = self._host.native_ranges()
+        ranges = self._ranges()
         if self._login is None:
             ranges = {one: ranges[one] for one in ranges if one not in SASL_KEYS}
-        is_raised = self._host.old_client_settings.translate != "never"
-        return api_versions(version, body, ranges, announced if is_raised else _as_listed)
+        return api_versions(version, body, ranges, self._announced)
+
+    def _announced(self, listed: BrokerRanges) -> BrokerRanges:
+        """Return what the client is told, given what both its broker and the proxy have."""
+        return listed if self._host.old_client_settings.translate == "never" else announced(listed)
+
+    def _ranges(self) -> BrokerRanges:
+        """API versions as they are reported to the client."""
+        return self._host.native_ranges()
 
     def _addresses(self) -> Addresses:
         return self._host.addresses(self._shell.place_of, self._shell.local_host)
 
     def _with_own(self, cut: Cut) -> Cut:
         """Put answers of our own in front of one of the broker."""
-        self._refusals -= len(self._own)
         own, self._own = b"".join(self._own), []
-        return Cut(cut.taken, own + bytes(cut.instead)) if own else cut
+        return Cut(cut.taken, own + bytes(cut.instead), cut.drops_rest) if own else cut
+
+    def _take_or_stop(self, asked: OwnAnswer | TakenAnswer, data: bytes, position: int, size: int) -> Cut | None:
+        """An answer of the broker has come where it is not its turn to pass."""
+        if not isinstance(asked, TakenAnswer):
+            return STOPS
+        if len(data) - position < size:
+            return None
+        self._asked.popleft()
+        asked.take(memoryview(data)[position : position + size])
+        return Cut(0, b"", drops_rest=True)
 
     def _take_own(self) -> None:
-        """Find the answers of our own that are due: all before them were answered."""
-        while self._asked and isinstance(self._asked[0], bytes):
-            self._own.append(self._asked.popleft())  # type: ignore[arg-type]
+        """Find the answers of our own that are due: all before them were answered, and they are there."""
+        asked = self._asked
+        while asked and type(asked[0]) is not tuple and asked[0].chunks is not None:
+            own = asked.popleft()
+            self._own += own.chunks
+            self._own_due -= 1
+            self._leaves(own)
+
+    def _leaves(self, own: OwnAnswer) -> None:
+        """An answer of our own is sent."""
 
     def _answer_itself(self) -> None:
-        """Answer what was refused, unless an answer of the broker is on its way."""
+        """Give the answers of our own that are due, unless an answer of the broker is on its way."""
         wire = self._shell.wire
         if self._answers.is_between and wire is not None:
             self._take_own()
-            self._refusals -= len(self._own)
             own, self._own = self._own, []
-            wire.send(*own)
+            if own:
+                wire.send(*own)
+
+    def _own_is_there(self) -> None:
+        """An answer of our own has come: it may be due, and those that wait for it."""
+        wire = self._shell.wire
+        if wire is None or self.is_closed:
+            return
+        self._answer_itself()
+        rest, self._answers.rest = self._answers.rest, b""
+        if rest:
+            self._answered(rest)
+            if not self._answers.rest:
+                self._read_answers_or_not()
+        else:
+            self._answers_left(wire)
 
     # ------------------------------------------------------------------ logins
     def _look_at_login(self, login: Login, key: int, version: int, body: memoryview) -> None:
@@ -604,7 +700,9 @@ class NativeSession(Handler):
     # ------------------------------------------------------------------ the end
     def _broker_gone(self, reason: str) -> None:
         """The broker's side has ended: the client gets what it has answered."""
-        if not self._asked and self._answers.is_between and self._requests.is_between and self._keeps_client():
+        is_owed = any(type(one) is tuple or isinstance(one, TakenAnswer) for one in self._asked)
+        is_between = self._answers.is_between and not self._answers.rest and self._requests.is_between
+        if not is_owed and is_between and self._keeps_client():
             self._broker = self._upstream = None
             self._count_unsent()
             return
@@ -620,7 +718,7 @@ class NativeSession(Handler):
             _, key, _, _ = self._asked.pop()
             self._unfinished -= key in FINISHED
         self._requests.close()
-        if self._refusals:
+        if self._own_due:
             self._answer_itself()
 
     def end(self, *, is_lost: bool) -> None:
@@ -630,6 +728,7 @@ class NativeSession(Handler):
         self._host.memory.hold_bytes(-self._held_bytes)
         self._held_bytes = self._unfinished = 0
         self._asked.clear()
+        self._own_due, self._each_answer, self._stage = 0, None, None
         self._requests.close()  # or these and the session would refer to each other
         self._answers.close()
         if self._upstream is not None:

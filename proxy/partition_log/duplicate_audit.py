@@ -7,14 +7,12 @@ from collections.abc import Coroutine, Iterable
 from dataclasses import dataclass
 from typing import Any
 
+from ...codecs.batch_marker import Identity
 from .. import limits
 from ..events import DuplicateFound, Report
 from ..flow.effects import Effect, Wait
 from .log_offsets import Later, Position
 from .log_search import LogSearch, Wanted
-
-Name = tuple[int, int, int]
-"""Producer id, epoch, base sequence of a batch."""
 
 
 @dataclass(slots=True)
@@ -22,7 +20,7 @@ class Waiting:
     """What is looked for in one partition soon. ``bound``: no copy lies below."""
 
     bound: Position
-    names: set[Name]
+    names: set[Identity]
 
 
 class DuplicateAudit:
@@ -37,7 +35,7 @@ class DuplicateAudit:
 
     # R14 lives here: what was sent twice is looked for.
     def looking_for(
-        self, place: tuple[str, int], bound: Position, names: Iterable[Name]
+        self, place: tuple[str, int], bound: Position, names: Iterable[Identity]
     ) -> Coroutine[Effect[Any], Any, None] | None:
         """Return the flow of an audit (rule R14) to be run; None: the batches were added to an audit of this partition
         that has not begun to read. ``bound``: no copy lies below."""
@@ -53,7 +51,7 @@ class DuplicateAudit:
     async def _look(self, place: tuple[str, int], waiting: Waiting) -> None:
         """Look for duplicates: a broker that was paused for longer than the quiescence check takes may have appended
         the first try after all."""
-        reported: set[Name] = set()
+        reported: set[Identity] = set()
         search = None
         for seconds in limits.DUPLICATE_AUDITS_SECONDS:
             await Wait(seconds)
@@ -70,7 +68,7 @@ class DuplicateAudit:
             for name, offsets in search.copies.items():
                 if len(offsets) > 1 and name not in reported:
                     reported.add(name)
-                    self._report(DuplicateFound(*name, *place, tuple(sorted(offsets))))
+                    self._report(DuplicateFound(*name[:3], *place, tuple(sorted(offsets))))
 
     async def _comes_further(self, search: LogSearch) -> bool:
         """Read the next piece of the log, in turn with other audits. True: there is more to read."""

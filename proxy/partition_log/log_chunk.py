@@ -6,24 +6,26 @@ that is concluded in ``log_search.py``."""
 from __future__ import annotations
 
 from array import array
-from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
-from itertools import islice
 from typing import Final, NamedTuple
 
-from ...codecs import message_set
 from ...codecs.batch_marker import DIGEST_BYTES, Identity, digesting_content, parse_batch_marker
-from ...codecs.convert import InnerContents, digesting_inner
+from ...codecs.convert import InnerContents, digesting_inner, digesting_logged
 from ...codecs.errors import WireError
+from ...codecs.header_marker import header_marker_of
+from ...codecs.logged import Logged, LoggedBatch, iterate_logged
 from ...codecs.message_set import ShallowMessage
 from ...codecs.steps import STEP_BYTES, STEP_RECORDS, Steps, at_once
 from ...reactor import Buffer
 from ...state.commit import Stored
+from ...state.decide import BatchIdentity
 from .. import limits
 from ..bridge.asks import FetchAnswer, FetchRecords
 from ..versions import BrokerRanges
+from .recognised import AHEAD_MAX, Recogniser
 
 _CHUNK_BYTES: Final = 1024
 _MESSAGE_BYTES: Final = 800
@@ -95,15 +97,19 @@ class LogChunk:
         self.unreadable: str | None = None
         self.gaps: list[tuple[int, int]] = []
         self.marked: list[Marked] = []
-        self.messages: list[tuple[int, ShallowMessage]] = []
-        """Every message with the offset of its first record, in order."""
+        self.messages: list[tuple[int, Logged]] = []
+        """Every message or batch with the offset of its first record, in order."""
         self._unopened: ShallowMessage | None = None
         self._contents = _Contents()
         self._identity_count = 0
         self.unmarked_to = start
         """The offset after the last message without a batch marker; ``start`` if there is none."""
+        self.hidden_to = start
+        """The offset after the last batch of format v2 with a batch marker; ``start`` if there is none."""
         self._unpacked_bytes = 0
-        self._pieces: dict[int, list[tuple[Stored, ShallowMessage]]] = {}
+        self._pieces: dict[int, list[tuple[Stored, Logged]]] = {}
+        self.marked_batches: list[LoggedBatch] = []
+        """Those of format v2, in order: each may be any producer's."""
 
     @property
     def _foreign_count(self) -> int:
@@ -117,14 +123,14 @@ class LogChunk:
     @property
     def _read_count(self) -> int:
         """The work done so far, as a number of records that take as long."""
-        own = len(self.marked) * _RECORDS_PER_BATCH_MARKER + self._identity_count
+        own = (len(self.marked) + len(self.marked_batches)) * _RECORDS_PER_BATCH_MARKER + self._identity_count
         return self._foreign_count + self._unpacked_bytes // _BYTES_PER_RECORD + own
 
     def read(self, records: memoryview) -> Steps[None]:
         """Take all messages apart, once. The chunk has no content before that."""
         read_before = 0
         try:
-            for message in message_set.iterate_shallow(records):
+            for message in iterate_logged(records):
                 if message.offset >= self.start:
                     yield from self._take(message)
                 if (
@@ -141,8 +147,40 @@ class LogChunk:
             self.unreadable = str(error)
         self.held_bytes = len(records) + self._noted_bytes
 
-    def _take(self, message: ShallowMessage) -> Steps[None]:
-        marked = marked_of(message)
+    def _take_batch(self, batch: LoggedBatch) -> Steps[None]:
+        """One without a producer may be a wrapper that a broker has stored in its own format."""
+        if not batch.is_plain:
+            self.marked_batches.append(batch)
+            self._add(batch.first, batch)
+            if batch.marker is not None:
+                self.hidden_to = self.end
+            return
+        try:
+            contents = yield from digesting_logged(batch, limits.DECOMPRESSED_BYTES_MAX)
+            for number, (offset, digest) in enumerate(contents, 1):
+                self._contents.add(digest, offset)
+                if not number % STEP_RECORDS:
+                    yield
+            is_gap = batch.header.record_count < batch.record_count
+        except WireError:
+            is_gap = True
+        self._unpacked_bytes += batch.size_bytes
+        self._add(batch.first, batch)
+        if is_gap:
+            self.gaps.append((batch.first, batch.offset + 1))
+        self.unmarked_to = self.end
+
+    def _add(self, first: int, message: Logged) -> None:
+        if first > self.end:
+            self.gaps.append((self.end, first))
+        self.messages.append((first, message))
+        self.end = message.offset + 1
+
+    def _take(self, message: Logged) -> Steps[None]:
+        if isinstance(message, LoggedBatch):
+            yield from self._take_batch(message)
+            return
+        marked, is_gap = marked_of(message), False
         if marked is not None:
             first = marked.first
             self.marked.append(marked)
@@ -156,15 +194,13 @@ class LogChunk:
             first = inner.offsets[0]
             yield from self._note_contents(inner)
             self._unpacked_bytes += inner.size_bytes
-            if message.offset - first >= len(inner.offsets):
-                self.gaps.append((first, message.offset + 1))  # compaction has left some of its records out
+            is_gap = message.offset - first >= len(inner.offsets)  # compaction has left some of its records out
         else:
             first = message.offset
             self._contents.add((yield from digesting_content(message.key, message.value)), first)
-        if first > self.end:
-            self.gaps.append((self.end, first))
-        self.messages.append((first, message))
-        self.end = message.offset + 1
+        self._add(first, message)
+        if is_gap:
+            self.gaps.append((first, message.offset + 1))
         if marked is None:
             self.unmarked_to = self.end
 
@@ -178,7 +214,7 @@ class LogChunk:
             if start + STEP_RECORDS < count:
                 yield
 
-    def message_at(self, offset: int) -> ShallowMessage | None:
+    def message_at(self, offset: int) -> Logged | None:
         """Return the message that contains this offset, None if there is none."""
         for first, message in self.messages:
             if message.offset >= offset:
@@ -186,22 +222,85 @@ class LogChunk:
         unopened = self._unopened  # its inside cannot be read, but its own offset is that of its last record
         return unopened if unopened is not None and unopened.offset == offset else None
 
-    def pieces_of(self, producer_id: int) -> list[tuple[Stored, ShallowMessage]]:
-        """Return what the chunk has of a producer, in order, each piece with the message that holds it."""
-        return self._pieces.get(producer_id, [])
+    def pieces_from(self, recogniser: Recogniser, start: int) -> Steps[list[tuple[Stored, Logged]]]:
+        """Return what the chunk has of a producer from the message on that contains this offset, or comes after it, in
+        order, each piece with the message that holds it. The recogniser comes further with each step."""
+        named = self._pieces.get(recogniser.producer_id, [])
+        named = named[bisect_left(named, start, key=_offset_of_message) :]
+        batches = self.marked_batches
+        found: list[tuple[Stored, Logged]] = []
+        taken, done = 0, recogniser.work
+        for batch in batches[bisect_left(batches, start, key=_offset) :]:
+            while taken < len(named) and named[taken][1].offset < batch.offset:
+                recogniser.passes(named[taken][0])
+                found.append(named[taken])
+                taken += 1
+            piece = recogniser.is_it(batch)
+            if piece is not None:
+                found.append((piece, batch))
+            if recogniser.work - done >= limits.CHUNK_STEP_RECORDS:
+                done = recogniser.work
+                yield
+        for piece, _ in named[taken:][-AHEAD_MAX:]:  # more of them would push each other out
+            recogniser.passes(piece)
+        found += named[taken:]
+        return found
 
-    def pieces_from(self, producer_id: int, start: int) -> Iterator[tuple[Stored, ShallowMessage]]:
-        """Yield the same from the message on that contains this offset, or comes after it."""
-        pieces = self.pieces_of(producer_id)
-        return islice(pieces, bisect_left(pieces, start, key=_offset_of_message), None)
+    def copies_from(self, batches: Collection[Identity], start: int) -> Steps[list[tuple[Identity, int]]]:
+        """Return where the chunk has batches of any producers, each with its offset; of one that is stored in parts,
+        where it has its first part."""
+        found: list[tuple[Identity, int]] = []
+        names: dict[tuple[int, int, int], list[Identity]] = {}
+        """Several batches have the same numbers where one of them is the rest of another."""
+        for name in batches:
+            names.setdefault(name[:3], []).append(name)
+        taken = 0
+        for producer_id in dict.fromkeys(name.producer_id for name in batches):
+            pieces = self._pieces.get(producer_id, [])
+            for piece, _ in pieces[bisect_left(pieces, start, key=_offset_of_message) :]:
+                named = names.get((producer_id, piece.producer_epoch, piece.base_sequence), ())
+                found += [(name, piece.base_offset) for name in named]
+                taken += 1
+                if not taken % limits.CHUNK_STEP_RECORDS:
+                    yield
+        markers = {header_marker_of(name): [name] for name in batches}
+        first = bisect_left(self.marked_batches, start, key=_offset)
+        for number, batch in enumerate(self.marked_batches[first:], 1):
+            known = names.get(batch.header[6:9], ()) if batch.marker is None else markers.get(batch.marker, ())
+            found += [(one, batch.first) for one in known if one.record_count == batch.record_count]
+            if not number % limits.CHUNK_STEP_RECORDS:
+                yield
+        return found
+
+    def first_and_last_gap(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """Yield the first and the last range between these offsets in which some are missing; there may be one or
+        none."""
+        first = bisect_right(self.gaps, start, key=_end)
+        last = bisect_left(self.gaps, stop, key=_begin) - 1
+        if first <= last:
+            yield self.gaps[first]
+        if first < last:
+            yield self.gaps[last]
 
     def offsets_of(self, content: bytes) -> Iterator[int]:
         """Return the offsets of records without a batch marker that have this content."""
         return self._contents.offsets_of(content)
 
 
-def _offset_of_message(one: tuple[Stored, ShallowMessage]) -> int:
+def _offset_of_message(one: tuple[Stored, Logged]) -> int:
     return one[1].offset
+
+
+def _offset(batch: LoggedBatch) -> int:
+    return batch.offset
+
+
+def _begin(gap: tuple[int, int]) -> int:
+    return gap[0]
+
+
+def _end(gap: tuple[int, int]) -> int:
+    return gap[1]
 
 
 def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:
@@ -211,18 +310,31 @@ def taking_apart(start: int, answer: FetchAnswer) -> Steps[LogChunk]:
     return chunk
 
 
-def carries(message: ShallowMessage, wanted: Iterable[Stored], producer_id: int) -> bool:
+def carries(message: Logged, wanted: Sequence[Stored], producer_id: int) -> bool:
     """Does the message's batch marker name every piece in ``wanted``, at its offset? A batch that is stored in parts
     begins with its first part."""
-    stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in pieces_of(message, producer_id)}
+    known = Recogniser(producer_id, [BatchIdentity(*_fields(piece)) for piece in wanted])
+    stored = {(p.producer_epoch, p.base_sequence, p.base_offset) for p in known.pieces_of(message)}
     return all((piece.producer_epoch, piece.base_sequence, piece.base_offset) in stored for piece in wanted)
 
 
-def has_content(message: ShallowMessage, offset: int, content: bytes) -> Steps[bool]:
+def _fields(piece: Stored) -> tuple[int, int, int]:
+    return piece.producer_epoch, piece.base_sequence, piece.record_count
+
+
+def has_content(message: Logged, offset: int, content: bytes) -> Steps[bool]:
     """Has the record at this offset of a message without a batch marker this digest? False for a message with a batch
-    marker: its producer is known without looking into it. Raises WireError."""
-    if marked_of(message) is not None:
-        return False
+    marker, or a producer id: its producer is known without looking into it. Raises WireError."""
+    is_named = not message.is_plain if isinstance(message, LoggedBatch) else marked_of(message) is not None
+    return not is_named and (yield from holds_content(message, offset, content))
+
+
+def holds_content(message: Logged, offset: int, content: bytes) -> Steps[bool]:
+    """The same, whether or not the message has a batch marker. Raises WireError."""
+    if isinstance(message, LoggedBatch):
+        contents = yield from digesting_logged(message, limits.DECOMPRESSED_BYTES_MAX)
+        at = bisect_left(contents, (offset, b""))
+        return contents[at : at + 1] == [(offset, content)]
     if not message.is_wrapper:
         return message.offset == offset and (yield from digesting_content(message.key, message.value)) == content
     inner = yield from digesting_inner(message, limits.DECOMPRESSED_BYTES_MAX)
@@ -235,15 +347,6 @@ def marked_of(message: ShallowMessage) -> Marked | None:
     if identities is None:
         return None
     return Marked(message.offset + 1 - sum(identity.record_count for identity in identities), message, identities)
-
-
-def pieces_of(message: ShallowMessage, producer_id: int) -> Iterator[Stored]:
-    """Yield what a message with a batch marker holds of the producer, with offsets; nothing for any other message."""
-    marked = marked_of(message)
-    if marked is not None:
-        for found_id, piece in pieces_in(marked):
-            if found_id == producer_id:
-                yield piece
 
 
 def pieces_in(marked: Marked) -> Iterator[tuple[int, Stored]]:
@@ -321,9 +424,11 @@ class ReadLog:
         return (yield from taking_apart(self.offset, self.fetch().parse(api_version, body)))
 
 
-def ends_below(message: ShallowMessage, offset: int) -> bool:
+def ends_below(message: Logged, offset: int) -> bool:
     """Does the message, or a batch in it, end right below this offset? In a log that was truncated or recreated the
     same message may lie elsewhere, with this offset in its middle."""
+    if isinstance(message, LoggedBatch):
+        return message.offset + 1 == offset
     marked = marked_of(message)
     if marked is None:
         return message.offset + 1 == offset

@@ -7,10 +7,10 @@ from collections.abc import Callable, Collection, Coroutine
 from functools import partial
 from typing import Any
 
-from ...codecs.batch_marker import anchor_of
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
-from ...codecs.message_set import ShallowMessage, iterate_shallow, spanning
+from ...codecs.logged import Logged, LoggedBatch, anchor_of, iterate_logged
+from ...codecs.message_set import spanning
 from ...state.entry import NO_ANCHOR, NO_OFFSET
 from ...values import value
 from .. import limits
@@ -103,7 +103,7 @@ async def _has_rival(topic: str, partition: int, leader: int, may_lead: Collecti
 
 async def message_at(
     leader: int, topic: str, partition: int, offset: int, count_bytes: Callable[[int], None] = lambda _: None
-) -> ShallowMessage | Later | None:
+) -> Logged | Later | None:
     """Return the stored message that contains ``offset``; None if the log has none there (any more). ``count_bytes`` is
     called with the size of every fetch."""
     fetch_bytes = limits.FETCH_ONE_BYTES
@@ -117,10 +117,12 @@ async def message_at(
             return Later(f"the leader answers a fetch: {named(answer.error_code)}")
         count_bytes(len(answer.records))
         try:
-            for message in iterate_shallow(answer.records):
+            for message in iterate_logged(answer.records):
                 if message.offset == offset:
                     return message  # not opened: a wrapper's own offset is that of its last record
                 if message.offset > offset:
+                    if isinstance(message, LoggedBatch):
+                        return message if message.first <= offset else None
                     first, _ = await in_steps(partial(spanning, message, limits.DECOMPRESSED_BYTES_MAX), topic)
                     return message if first <= offset else None
         except WireError as error:
@@ -151,11 +153,11 @@ async def newest_position(topic: str, partition: int) -> Position | Later:
     below = await message_at(leader, topic, partition, answer.offset - 1)
     if isinstance(below, Later) and not isinstance(below, Unreadable):
         return below
-    return Position(answer.offset, anchor_of(below) if isinstance(below, ShallowMessage) else NO_ANCHOR)
+    return Position(answer.offset, NO_ANCHOR if below is None or isinstance(below, Later) else anchor_of(below))
 
 
 async def look_at(
-    topic: str, partition: int, offset: int, fits: Callable[[ShallowMessage], Coroutine[Any, Any, bool]]
+    topic: str, partition: int, offset: int, fits: Callable[[Logged], Coroutine[Any, Any, bool]]
 ) -> bool | Later:
     """Is the message that contains ``offset`` one that ``fits`` (rules R5, R9)? False only if that is certain. Later:
     it could not be determined within ``SCAN_SECONDS_MAX``; Unreadable: the message there cannot be read."""
@@ -173,7 +175,7 @@ async def look_at(
                 if isinstance(message, Unreadable):
                     return message
                 try:
-                    if isinstance(message, ShallowMessage) and await fits(message):
+                    if message is not None and not isinstance(message, Later) and await fits(message):
                         return True
                 except WireError as error:  # another writer may have stored it; its records have not been read before
                     return Unreadable(f"the stored message at offset {offset} cannot be read: {error}")

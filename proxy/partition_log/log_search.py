@@ -11,13 +11,15 @@ it is: it reads from there to the end, and then what lies before that place."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import field
+from typing import NamedTuple
 
-from ...codecs import message_set
-from ...codecs.batch_marker import anchor_of
+from ...codecs.batch_marker import Identity
 from ...codecs.error_codes import ErrorCode, named
 from ...codecs.errors import WireError
+from ...codecs.logged import Logged, LoggedBatch, anchor_of, iterate_logged
+from ...codecs.steps import STEP_RECORDS, Steps
 from ...state.commit import Gathered, Stored
 from ...state.conditional import is_in_place
 from ...state.decide import BatchIdentity
@@ -26,9 +28,10 @@ from ...state.sequence import advance, distance
 from ...values import value
 from .. import limits
 from ..bridge.asks import EarliestOffset, FetchRecords, OffsetAnswer
-from ..flow.effects import Ask, Leader, Now, Unanswered
-from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of, pieces_in, pieces_of
+from ..flow.effects import Ask, Leader, Now, Unanswered, Wait, in_steps
+from .log_chunk import LogChunk, Reach, ReadLog, ends_below, marked_of
 from .log_offsets import Later, Position, check_quiescence, current_end
+from .recognised import Joint, Recogniser
 
 
 @value(frozen=True, slots=True)
@@ -66,15 +69,25 @@ class Further(Later):
     """The budget of one try is used up, and the search has come further. Nothing has to be waited for."""
 
 
+class _Examined(NamedTuple):
+    """What was looked for and found in one chunk. ``recogniser``: as it is after that. ``copies``: of which batches, at
+    which offsets."""
+
+    recogniser: Recogniser
+    pieces: list[tuple[Stored, Logged]]
+    copies: list[tuple[Identity, int]]
+
+
 class _Notes:
     """What one range of the log has, as far as it was read."""
 
     __slots__ = (
-        *("anchor", "end_offset", "gap", "gap_at", "gathered", "has_others", "in_place_to", "pieces"),
-        *("unmarked", "unmarked_to"),
+        *("anchor", "end_offset", "front", "gap", "gap_at", "gathered", "has_others", "hidden_to", "in_place_to"),
+        *("pieces", "recogniser", "unmarked", "unmarked_to"),
     )
 
-    def __init__(self) -> None:
+    def __init__(self, recogniser: Recogniser) -> None:
+        self.recogniser = recogniser
         self.pieces: list[Stored] = []
         self.gathered = Gathered()
         """The pieces found, for a rebuild only those that matter: the log may have millions."""
@@ -84,11 +97,22 @@ class _Notes:
         """The wanted contents that were found without a batch marker, and where."""
         self.unmarked_to = NO_OFFSET
         """The offset after the last message without a batch marker, if there is one."""
+        self.hidden_to = NO_OFFSET
+        """For a rebuild: the offset after the last batch of format v2 with a batch marker, if there is one. Where it
+        was not recognised, it may be the producer's all the same."""
         self.gap: str | None = None
         self.gap_at = NO_OFFSET
+        self.front: str | None = None
+        """Why the beginning of the range is missing, before the first piece."""
         self.has_others = False
         self.in_place_to: int | None = None
         """Where the first batch ends that lies where it was to be."""
+
+    @property
+    def doubtful(self) -> str | None:
+        """Why the producer may have more in the range than was recognised; None: it has not. Where the batches before
+        a batch of format v2 are missing, nothing tells whose it is."""
+        return self.gap or (self.front if self.hidden_to > NO_OFFSET else None)
 
     def follow_with(self, later: _Notes) -> None:
         """Add the notes about the range that comes next, which was read by a rebuild."""
@@ -128,13 +152,16 @@ class Wanted:
     """Digests of records. One of the same content that lies there without a batch marker may be the wanted one, so
     nothing is proven; each with the batches that begin with it, as far as these are known: one that is found by its
     batch marker is certain, whatever else has the same content."""
-    copies_of: frozenset[tuple[int, int, int]] = frozenset()
-    """Batches of any producers (its id, epoch, base sequence) of which all copies are noted (rule R14)."""
+    copies_of: frozenset[Identity] = frozenset()
+    """Batches of any producers of which all copies are noted (rule R14)."""
     stop_at: int | None = None
     """Where the reading ends at the latest."""
     follows_end: bool = False
     """Read to where the log ends now, not where it ended when the reading began. After the quiescence check nothing
     that is looked for can be appended after that, and other producers may append as fast as the log is read."""
+    joints: Sequence[Joint] = ()
+    """Where batches of the producer may meet that are stored in format v2, for a rebuild. The log is then read in
+    order: a pass is not joined."""
     is_at_bound: bool = False
     """The batch can only lie at the bound: nothing has to be read of a log that ends below that."""
     ends_in_place: bool = False
@@ -186,6 +213,7 @@ class LogSearch:
         self._producer_id = wanted.producer_id
         self.bound = wanted.bound
         self.wider = wanted.wider
+        self._known_from = 0
         self._is_quiescent = wanted.brokers_to_check is None
         self._since: float | None = None
         """When the reading began, in reactor seconds; None: it has not."""
@@ -193,7 +221,7 @@ class LogSearch:
         self._next: int | None = None
         self._leader: int | None = None
         """The leader whose log was read so far: another one's log may differ."""
-        self._notes = _Notes()
+        self._notes = self._new_notes()
         self._doubtful: str | None = None
         self._begun_at = 0
         """Where the reading begins, once that is known."""
@@ -202,7 +230,7 @@ class LogSearch:
         self._later: _Notes | None = None
         """The notes about what comes after that place, once all of it was read; up to ``_read_to``."""
         self._read_to = NO_OFFSET
-        self.copies: dict[tuple[int, int, int], set[int]] = {name: set() for name in wanted.copies_of}
+        self.copies: dict[Identity, set[int]] = {name: set() for name in wanted.copies_of}
         """The offsets at which each of these batches was found."""
         self.bytes_read = 0
         self.chunks_read = 0
@@ -210,6 +238,10 @@ class LogSearch:
         self.moved_to = NO_OFFSET
         """Where the log began when the record below the bound was seen to be another one. The old bound is then none of
         this log, even if the same record should come to lie below it again later (rule R8)."""
+
+    def _new_notes(self) -> _Notes:
+        wanted = self.wanted
+        return _Notes(Recogniser(wanted.producer_id, () if wanted.batch is None else (wanted.batch,), wanted.joints))
 
     @property
     def reached(self) -> int:
@@ -228,10 +260,11 @@ class LogSearch:
         """Are the pieces all that is wanted? Then the rest of the log does not matter."""
         return self.wanted.batch is not None and is_covered(pieces, self.wanted.batch)
 
-    def widen(self) -> None:
-        """Start over from the earlier bound."""
+    def widen(self, known_from: int = 0) -> None:
+        """Start over from the earlier bound. ``known_from``: from there on the log was read. That is a checkpoint: what
+        is missing below it is older than all that a client may still send again."""
         assert self.wider is not None
-        self.bound, self.wider, self._next = self.wider, None, None
+        self.bound, self.wider, self._next, self._known_from = self.wider, None, None, known_from
 
     # R6 lives here: the quiescence check, then read from the lower bound to the log end.
     async def run(self) -> Searched | Later | Undecidable:
@@ -268,7 +301,7 @@ class LogSearch:
     async def _begin(self, leader: int, log_end: int) -> Later | None:
         """Set where to start: at the bound if the record below it is still the same, else at the start of the log (rule
         R8). Later: that cannot be determined now."""
-        self._notes, self._joined, self._later, self._read_to = _Notes(), None, None, NO_OFFSET
+        self._notes, self._joined, self._later, self._read_to = self._new_notes(), None, None, NO_OFFSET
         self._doubtful, self._next = None, None
         bound = self.bound
         if self.wanted.is_at_bound and bound.offset > log_end:
@@ -290,7 +323,7 @@ class LogSearch:
                 return Later(f"the high watermark has not passed offset {bound.offset - 1}")
             is_same = below is not None and anchor_of(below) == bound.anchor and ends_below(below, bound.offset)
             holds = not retained or is_same
-            if below is not None and self._enough(own := list(pieces_of(below, self._producer_id))):
+            if below is not None and self._enough(own := list(self._notes.recogniser.pieces_of(below))):
                 # The wanted batch lies right below the bound: it was there, was truncated, and was appended again.
                 notes = self._notes
                 notes.pieces, notes.end_offset, notes.anchor = own, below.offset + 1, anchor_of(below)
@@ -301,8 +334,12 @@ class LogSearch:
             self.moved_to = earliest.offset
             self.bound = bound = Position(earliest.offset, NO_ANCHOR)
         self._next = bound.offset
+        is_cut = self._next < earliest.offset or self.moved_to != NO_OFFSET
+        if self.wanted.joints and is_cut and self._known_from < earliest.offset:
+            self._notes.front = f"what lay below offset {earliest.offset} is not in the log any more"
         if self.wanted.is_rebuild and self._next < earliest.offset:
-            # Retention deletes the oldest records first: what it has deleted says nothing of what may come next.
+            # Retention deletes the oldest records first: what it has deleted says nothing of what may come next, if
+            # that tells whose it is.
             self._note_gap(self._next, earliest.offset, is_harmless=True)
             self._next = earliest.offset
         if self._next < earliest.offset:
@@ -338,6 +375,7 @@ class LogSearch:
         log counts, or the search ends where it has found enough."""
         return (
             self.wanted.is_rebuild
+            and not self.wanted.joints
             and not self.wanted.follows_end
             and self._joined is None
             and self._next == self._begun_at
@@ -346,7 +384,7 @@ class LogSearch:
     def _join(self, offset: int) -> None:
         """Continue at this offset, with a pass of others; what comes before it is read later."""
         assert self._next is not None
-        self._joined, self._notes, self._next = (offset, self._notes), _Notes(), offset
+        self._joined, self._notes, self._next = (offset, self._notes), self._new_notes(), offset
 
     async def _scan(self, leader: int, log_end: int) -> Searched | Later | Undecidable:
         assert self._next is not None
@@ -398,10 +436,11 @@ class LogSearch:
             self._joined, self._later, self._next = None, None, self._read_to
         notes = self._notes
         pieces = tuple(notes.gathered if self.wanted.is_rebuild else notes.pieces)
-        if (doubtful := self._doubtful or self._equal(pieces) or notes.gap) and not self._enough(notes.pieces):
+        if (doubtful := self._doubtful or self._equal(pieces) or notes.doubtful) and not self._enough(notes.pieces):
             return Undecidable(doubtful)
+        has_unmarked = max(notes.unmarked_to, notes.hidden_to) > notes.end_offset
         return Searched(
-            *(pieces, notes.end_offset, notes.anchor, notes.gap_at, notes.unmarked_to > notes.end_offset),
+            *(pieces, notes.end_offset, notes.anchor, notes.gap_at, has_unmarked),
             is_any_unmarked=notes.unmarked_to != NO_OFFSET,
             has_others=notes.has_others,
         )
@@ -449,56 +488,71 @@ class LogSearch:
             return Later(f"the leader answers a fetch: {named(answer.error_code)}")
         self.bytes_read += len(answer.records)
         try:
-            for message in message_set.iterate_shallow(answer.records):
+            for message in iterate_logged(answer.records):
                 if message.offset >= self._next:
+                    if isinstance(message, LoggedBatch):
+                        return None
                     return message.offset + 1 if message.is_wrapper and marked_of(message) is None else None
         except WireError:
             pass  # no message begins there
         return None
 
+    def _examining(self, chunk: LogChunk, start: int) -> Steps[_Examined]:
+        """Look for what is wanted in the messages of a chunk. Notes nothing, as it may be begun again."""
+        known = self._notes.recogniser.copied()
+        pieces = yield from chunk.pieces_from(known, start)
+        copies = (yield from chunk.copies_from(self.copies, start)) if self.copies else []
+        return _Examined(known, pieces, copies)
+
     async def _take(self, chunk: LogChunk, stop: int) -> None:
         """Examine the messages of a chunk from the next offset up to ``stop``."""
         assert self._next is not None
         start, notes = self._next, self._notes
+        found = await in_steps(lambda: self._examining(chunk, start), self._topic)
+        notes.recogniser = found.recogniser
         if self.wanted.ends_in_place and notes.in_place_to is None:
-            ends = self._ends_in_place(chunk, start)
-            notes.in_place_to = next(ends, None)
+            notes.in_place_to = self._ends_in_place(found.pieces)
             stop = stop if notes.in_place_to is None else min(stop, notes.in_place_to)
         self._next = min(chunk.end, stop)
         if chunk.unmarked_to > start:
             notes.unmarked_to = chunk.unmarked_to
-        last, known_to = None, NO_OFFSET
-        for piece, message in chunk.pieces_from(self._producer_id, start):
-            if self._later is not None and message.offset >= stop:
-                break  # it is noted among what comes later
-            self._keep(piece)
-            last, known_to = message, message.offset
-        if last is not None:
-            notes.end_offset, notes.anchor = last.offset + 1, anchor_of(last)
+        if self.wanted.joints and chunk.hidden_to > start:
+            notes.hidden_to = chunk.hidden_to
+        known_to = await self._keep_all(found.pieces, stop)
         if known_to != NO_OFFSET and self.wanted.is_rebuild:
+            notes.front = None
             notes.gap = None  # batches in it come before this piece, and the piece says which sequence is due
-        for gap_from, gap_to in chunk.gaps:
-            if gap_to > start and gap_from < stop:
-                self._note_gap(
-                    max(gap_from, start), gap_to, is_harmless=self.wanted.is_rebuild and gap_from <= known_to
-                )
+        for gap_from, gap_to in chunk.first_and_last_gap(start, stop):
+            self._note_gap(max(gap_from, start), gap_to, is_harmless=self.wanted.is_rebuild and gap_from <= known_to)
         for content in self.wanted.contents.keys() - notes.unmarked.keys():
             offset = next((one for one in chunk.offsets_of(content) if start <= one < stop), None)
             if offset is not None:
                 notes.unmarked[content] = offset
-        for marked in chunk.marked if self.copies else ():
-            if marked.message.offset >= start:
-                for producer_id, piece in pieces_in(marked):
-                    name = producer_id, piece.producer_epoch, piece.base_sequence
-                    if name in self.copies:
-                        self.copies[name].add(piece.base_offset)
+        for name, offset in found.copies:
+            self.copies[name].add(offset)
 
-    def _ends_in_place(self, chunk: LogChunk, start: int) -> Iterator[int]:
-        """Yield where the batches end that lie where they were to be."""
-        for piece, _ in chunk.pieces_from(self._producer_id, start):
+    async def _keep_all(self, pieces: Sequence[tuple[Stored, Logged]], stop: int) -> int:
+        """Note the pieces; return the offset of the message with the last one."""
+        last: Logged | None = None
+        for number, (piece, message) in enumerate(pieces, 1):
+            if self._later is not None and message.offset >= stop:
+                break  # it is noted among what comes later
+            self._keep(piece)
+            last = message
+            if not number % STEP_RECORDS:
+                await Wait(0)
+        if last is None:
+            return NO_OFFSET
+        self._notes.end_offset, self._notes.anchor = last.offset + 1, anchor_of(last)
+        return last.offset
+
+    def _ends_in_place(self, pieces: Iterable[tuple[Stored, Logged]]) -> int | None:
+        """Return where the first batch ends that lies where it was to be; None: there is none."""
+        for piece, _ in pieces:
             end_offset = piece.base_offset + piece.record_count
             if end_offset > self.wanted.bound.offset and is_in_place(piece):
-                yield end_offset
+                return end_offset
+        return None
 
     def _keep(self, piece: Stored) -> None:
         """Of one batch only pieces with its sequences are kept: the epoch may have millions of others."""

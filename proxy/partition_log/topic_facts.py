@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from ...codecs.compression import Codec
 from .. import limits
+from ..flow.form import Form
 from ..flow.recent_time import RecentTime
 from .offset_checkpoints import Place
 
@@ -14,15 +15,21 @@ class TopicFacts:
 
     ``too_large``: the smallest size in bytes of a message set that was refused as too large, and when.
     ``wrapper_codecs``: the codec to which the broker recompresses whatever it is sent (compression.type).
-    ``unmarked``: topics that are stored without batch markers: an unknown outcome there may end as unknown."""
+    ``unmarked``: topics that are stored without batch markers: an unknown outcome there may end as unknown.
+    ``old_format``: topics that are stored in format v1, whatever their brokers store else (message.format.version)."""
 
     def __init__(self, time: RecentTime) -> None:
         self.too_large: dict[str, tuple[int, float]] = {}
         self.wrapper_codecs: dict[str, Codec] = {}
         self.unmarked: set[str] = set()
+        self.old_format: set[str] = set()
         self._seen_unmarked: dict[Place, float] = {}
         """The partitions in which that was seen, and when: brokers may store one topic in different ways."""
         self._time = time
+
+    def form_at(self, topic: str, form: Form) -> Form:
+        """Return how a topic is stored by a broker that stores batches in this form."""
+        return Form.WRAPPER_V1 if topic in self.old_format else form
 
     def note_too_large(self, topic: str, size_bytes: int) -> None:
         """A message set of this size was refused as too large."""

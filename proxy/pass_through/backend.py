@@ -35,6 +35,8 @@ from .write_acl import DENIED, WriteAcl
 
 SASL_RANGES: Mapping[int, tuple[int, int]] = {ApiKey.SASL_HANDSHAKE: (0, 1), ApiKey.SASL_AUTHENTICATE: (0, 1)}
 _EMPTY_PRODUCE_VERSION = 2
+"""The lowest version that is sent; brokers without it answer an empty produce with ``INVALID_RECORD`` to a client that
+may write, and with the authorization error to one that may not (Kafka 4: KafkaApis.handleProduceRequest)."""
 _EMPTY_PRODUCE_TIMEOUT_MS = 1000
 
 
@@ -82,6 +84,8 @@ class ClientBackend:
             is_there=is_there,
             is_over=lambda produce_connections: host.pass_through_produce_connections.pop(produce_connections, None),
             report=host.report,
+            batch_version=lambda: broker.pool.batch_version,
+            confirm=broker.confirm,
         )
         host.pass_through_produce_connections[self.route] = None
 
@@ -145,16 +149,17 @@ class ClientBackend:
     def _ask_write_acl(self, topics: Mapping[str, int]) -> None:
         """Ask by an empty produce to one partition of each topic."""
         parts = [(topic, partition, b"") for topic, partition in topics.items()]
-        body = produce_codec.encode_request(_EMPTY_PRODUCE_VERSION, 1, _EMPTY_PRODUCE_TIMEOUT_MS, parts)
+        version = max(_EMPTY_PRODUCE_VERSION, self._broker.ranges.get(ApiKey.PRODUCE, (0, 0))[0])
+        body = produce_codec.encode_request(version, 1, _EMPTY_PRODUCE_TIMEOUT_MS, parts)
         self._timer = self._host.reactor.later(limits.ASK_SECONDS_MAX, self._has_no_answer)
 
         def answered(response: memoryview) -> None:
             self._timer.cancel()
-            found, _ = produce_codec.parse_response(response, 0, _EMPTY_PRODUCE_VERSION)
+            found, _ = produce_codec.parse_response(response, 0, version)
             self.write_acl.answered({one.topic: one.error_code for one in found})
             self._admit({one.topic for one in found if one.error_code in DENIED})
 
-        self._connection.request(ApiKey.PRODUCE, _EMPTY_PRODUCE_VERSION, body, answered)
+        self._connection.request(ApiKey.PRODUCE, version, body, answered)
 
     def _has_no_answer(self) -> None:
         """The question may wait for a batch, which may take long: its produce connection ends the connection when that

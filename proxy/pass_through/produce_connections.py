@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from ...codecs.batch_marker import Identity
 from ...codecs.error_codes import ErrorCode
+from ...codecs.produce import BATCH_VERSIONS
 from ...reactor import Buffer, Reactor
 from .. import limits
 from ..broker.produce_connection import ProduceConnection
-from ..broker.produce_connection_pool import ProduceConnectionPool, ProduceConnectionStatistics
+from ..broker.produce_connection_pool import ProduceConnectionPool, ProduceConnectionStatistics, at_once
 from ..broker.queued_append import QueuedAppend
 from ..events import Report
 from ..flow.outcome import Acknowledger, NotSent, Outcome, Refused
@@ -58,13 +59,14 @@ class _Heard:
     """An append that goes over the client's own connection: what the broker answers says also what the client may
     write."""
 
-    __slots__ = ("_append", "_tell", "message_set", "partition", "sender", "size_bytes", "timeout_ms", "topic")
+    __slots__ = ("_append", "_tell", "form", "message_set", "partition", "sender", "size_bytes", "timeout_ms", "topic")
 
     def __init__(self, append: QueuedAppend, tell: Callable[[str, int], None]) -> None:
         self.topic = append.topic
         self.partition = append.partition
         self.timeout_ms = append.timeout_ms
         self.sender = append.sender
+        self.form = append.form
         self.message_set = append.message_set
         self.size_bytes = append.size_bytes
         self._append = append
@@ -101,7 +103,8 @@ class _Heard:
 class ClientProduceConnections:
     """The produce connections of one client: one at most. ``is_there``: can the broker of this connection be asked now?
     None: its id stands for another broker now, or for none, so it never can again. ``is_over``: called when the
-    connection has ended. ``write_acl``: learns which appends the broker accepts and which it denies."""
+    connection has ended. ``write_acl``: learns which appends the broker accepts and which it denies.
+    ``batch_version``: of Produce, for batches of format v2. ``confirm``: as of the pool; asked once."""
 
     def __init__(
         self,
@@ -114,8 +117,13 @@ class ClientProduceConnections:
         is_there: Callable[[], bool | None],
         is_over: Callable[[ClientProduceConnections], None],
         report: Report,
+        batch_version: Callable[[], int] = lambda: BATCH_VERSIONS[0],
+        confirm: Callable[[Callable[[bool], None]], None] = at_once,
     ) -> None:
         self.broker_id = broker_id
+        self._batch_version = batch_version
+        self._confirm = confirm
+        self._is_confirmed = False
         self._pool = ProduceConnectionPool(
             reactor,
             broker_id,
@@ -185,6 +193,7 @@ class ClientProduceConnections:
             self._pool.refuse_waiting("the broker is away")
         produce_connection, self._opening = self._opening, None
         assert produce_connection is not None
+        self._pool.batch_version = self._batch_version()
         self._produce_connection = produce_connection
         self._lent_at = self._reactor.now()
         produce_connection.connected(_Loan(self, self._connection, produce_connection))
@@ -213,6 +222,17 @@ class ClientProduceConnections:
     # ------------------------------------------------------------------ inside
     def _open(self, produce_connection: ProduceConnection) -> None:
         self._opening = produce_connection
+        if self._is_confirmed:
+            self._connection.borrow()
+        else:
+            self._confirm(self._confirmed)
+
+    def _confirmed(self, is_same: bool) -> None:
+        if self._is_over:
+            return
+        self._is_confirmed = is_same
+        if not is_same:
+            self._pool.refuse_waiting("the broker is away")
         self._connection.borrow()
 
     def _tell_right(self, topic: str, error_code: int) -> None:

@@ -9,6 +9,7 @@ from ...codecs.error_codes import ErrorCode, name_of
 from ...values import value
 from .batches import ProbeBatch
 
+NO_RESPONSE: Final = "no response"
 OUT_OF_ORDER: Final = "responses in another order than the requests"
 """The reason of requests that were sent at once."""
 
@@ -39,7 +40,7 @@ class NoResponse:
         return False
 
     def __str__(self) -> str:
-        return f"no response ({self.reason})"
+        return f"{NO_RESPONSE} ({self.reason})"
 
 
 @value(frozen=True, slots=True)

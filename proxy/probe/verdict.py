@@ -4,32 +4,20 @@ that decides it: by what was seen, never by a name or a version. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from enum import Enum
 from typing import Final
 
 from ...codecs.compression import Codec
 from ...codecs.error_codes import ErrorCode
 from ...values import value
+from ..flow.form import Form
 from .batches import FIRST_OF_UNKNOWN
 from .seen import FORMAT_V2, Again, Compressed, Offsets, RequestOrder, Seen, Times
-from .trials import Outcome, Returned
+from .trials import NO_RESPONSE, Outcome, Returned
 
-
-class Form(Enum):
-    """How a proxy can store batches so that it recognises them in the log."""
-
-    OWN_IDS = "v2, own ids"
-    """As the client sends them: the broker's own idempotence recognises what is sent again."""
-    MARKED = "v2, marked"
-    """Without producer id; epoch and base sequence are the batch marker."""
-    WRAPPER_V1 = "wrapper v1"
-    """One compressed message of format v1, whose key is the batch marker."""
-
-
-V2: Final = (Form.OWN_IDS, Form.MARKED)
+V2: Final = tuple(form for form in Form if form.is_v2)
 ALL: Final = tuple(Form)
 """In the order in which they are preferred."""
-SEARCHED: Final = (Form.MARKED, Form.WRAPPER_V1)
+SEARCHED: Final = (Form.MARKED_V2, Form.WRAPPER_V1)
 """Those of which the log says what became of a batch."""
 
 
@@ -56,7 +44,7 @@ class Verdict:
     hints: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "cannot be served" if self.form is None else self.form.value
+        return "cannot be served" if self.form is None else self.form.label
 
 
 def rows_of(seen: Seen) -> list[Row]:
@@ -77,15 +65,30 @@ def rows_of(seen: Seen) -> list[Row]:
     return rows
 
 
+def _missing(rows: Iterable[Row]) -> dict[Form, list[Row]]:
+    shown = list(rows)
+    return {form: [row for row in shown if row.meets.get(form) is False] for form in ALL}
+
+
+def forms_of(rows: Iterable[Row]) -> tuple[Form, ...]:
+    """Return all forms of which nothing is missing, the preferred one first."""
+    return tuple(form for form, missing in _missing(rows).items() if not missing)
+
+
+def lack_responses(rows: Iterable[Row]) -> bool:
+    """Was a request of the probe not answered?"""
+    return any(NO_RESPONSE in row.seen for row in rows)
+
+
 def verdict_of(rows: Iterable[Row], seen: Seen) -> Verdict:
     """Return the first form of which nothing is missing."""
-    shown = list(rows)
-    missing = {form: [row for row in shown if row.meets.get(form) is False] for form in ALL}
+    missing = _missing(rows)
     for form in ALL:
         if not missing[form]:
             return Verdict(form, (), _hints(seen))
     if seen.stored_format == FORMAT_V2:
-        wanted = [*missing[Form.MARKED], *(row for row in missing[Form.OWN_IDS] if row not in missing[Form.MARKED])]
+        marked = missing[Form.MARKED_V2]
+        wanted = [*marked, *(row for row in missing[Form.OWN_IDS] if row not in marked)]
     else:
         wanted = missing[Form.WRAPPER_V1]
     return Verdict(None, tuple(map(str, wanted)), _hints(seen))
@@ -143,13 +146,13 @@ def _refused_row(seen: Seen) -> Row:
 
 def _borders_row(seen: Seen) -> Row:
     shown = {True: "kept", False: "lost: batches are merged or split", None: "not known"}[seen.are_borders_kept]
-    return Row("batch borders", shown, {Form.MARKED: seen.are_borders_kept is True})
+    return Row("batch borders", shown, {Form.MARKED_V2: seen.are_borders_kept is True})
 
 
 def _markers_row(seen: Seen) -> Row:
     shown = _kept(seen.are_markers_kept, seen.markers_refused)
     is_kept = seen.are_markers_kept is True and not seen.markers_refused
-    return Row("epoch and sequence without producer id", shown, {Form.MARKED: is_kept})
+    return Row("epoch and sequence without producer id", shown, {Form.MARKED_V2: is_kept})
 
 
 def _wrapper_keys_row(seen: Seen) -> Row:
@@ -159,11 +162,11 @@ def _wrapper_keys_row(seen: Seen) -> Row:
 
 def _headers_row(seen: Seen) -> Row:
     shown = _kept(seen.are_headers_kept, seen.headers_refused)
-    return Row("record headers", shown, {Form.MARKED: seen.are_headers_kept is True})
+    return Row("record headers", shown, {Form.MARKED_V2: seen.are_headers_kept is True})
 
 
 def _times_row(seen: Seen) -> Row:
-    return Row("timestamps of records", seen.times.value, {Form.MARKED: seen.times is not Times.CHANGED})
+    return Row("timestamps of records", seen.times.value, {Form.MARKED_V2: seen.times is not Times.CHANGED})
 
 
 def _codec_row(seen: Compressed) -> Row:
@@ -171,11 +174,11 @@ def _codec_row(seen: Compressed) -> Row:
     if not seen.outcome.is_success:  # so is the client's own batch
         return Row(trial, f"refused: {seen.outcome}", {})
     if seen.stored is None:
-        return Row(trial, "missing in the log", {Form.MARKED: False})
+        return Row(trial, "missing in the log", {Form.MARKED_V2: False})
     if seen.is_same:
-        return Row(trial, "kept", {Form.MARKED: True})
+        return Row(trial, "kept", {Form.MARKED_V2: True})
     codec = next((one.name.lower() for one in Codec if one == seen.stored), f"codec {seen.stored}")
-    return Row(trial, f"compressed again: {codec}" if seen.stored else "decompressed", {Form.MARKED: True})
+    return Row(trial, f"compressed again: {codec}" if seen.stored else "decompressed", {Form.MARKED_V2: True})
 
 
 def _kept(is_kept: bool | None, refused: str) -> str:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 from io import FileIO
@@ -29,13 +29,14 @@ from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
 from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
-from ..broker.mode import NATIVE_NOW, WAITS, Mode, native_though_brokers_cannot
+from ..broker.mode import NATIVE_LATER, Mode, native_now, native_though_brokers_cannot, shown_topics
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence
 from ..connection.shell import ConnectionShell
 from ..engine.engine import Engine, MakeHandler
 from ..events import InternalError, OperatorMessage, Report
+from ..native.engine_session import EngineSession, serving
 from ..native.raising import RaisingSession
 from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
@@ -43,7 +44,6 @@ from ..net.event_loop import TrioReactor
 from ..pass_through.authentication import ClientAuthentication
 from ..session.conditional_topics import ConditionalTopics
 from ..session.name_patterns import matching
-from ..session.session import Session
 from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
 from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
@@ -62,6 +62,7 @@ from .free_memory import stay_small
 from .journal_upkeep import JournalUpkeep
 from .listeners import Listeners, try_ports
 from .peers import BROKER, REDIS, is_no_answer
+from .prober import Prober
 from .redis_login import OverRedisLogin
 from .redis_memory import MeasuredStore
 from .service_manager import notify, notify_reloading
@@ -127,7 +128,7 @@ class Server:
             report(OperatorMessage("warning", f"proxy instances in the data directory: {self._directory.damage}"))
         said = settings.upstream_sasl
         self._sasl = None if said is None else Credentials(said, os.urandom)
-        self._mode = Mode.of_setting(settings.idempotence)
+        self._mode = Mode.of_setting(settings.idempotence, settings.topics_of_engine)
         self._reported = trio.Event()
         """Set when brokers have reported something new of themselves; then another one takes its place."""
         self._serves_natively = False
@@ -155,9 +156,17 @@ class Server:
         self.engine.conditional_topics = ConditionalTopics(settings.conditional_topics)
         self._take_over(settings)
         self._admin = self._open_admin()
-        self._claim = ClusterClaim(settings.cluster, lambda: self.engine.topology.cluster.cluster_id, self._is_anothers)
+        self._claim = ClusterClaim(
+            settings.cluster,
+            lambda: self.engine.topology.cluster.cluster_id,
+            self._is_anothers,
+            lambda: self._mode.value,
+        )
         self._why_no_look = ""
         """Why Redis could not be asked what is stored under the cluster name."""
+        self._prober = Prober(
+            lambda: self._settings, lambda: self.engine.topology, report, self._is_anothers, self._cannot_look
+        )
         self._listens: dict[Address, str] = {}
         """What listens at addresses that did not answer as they should (``peers.py``); empty texts: nobody can tell."""
         self._checkpoints = CheckpointFile(
@@ -234,7 +243,7 @@ class Server:
                 nursery.start_soon(stay_small)
                 if self._upkeep is not None:
                     nursery.start_soon(self._upkeep.keep)
-                nursery.start_soon(self._begin)
+                nursery.start_soon(self._begin, nursery)
                 await self._stop.wait()
                 await self._shut_down()
                 nursery.cancel_scope.cancel()
@@ -250,17 +259,27 @@ class Server:
         if self.engine.why_ending:
             raise EndedItselfError(self._ready.is_set())
 
-    async def _begin(self) -> None:
-        """Serve, as soon as it is known who gives idempotence: brokers tell what they are, and Redis what was before.
-        If proxies give it, serve so until the brokers can (docs/how-to/upgrade-brokers.md)."""
+    async def _begin(self, nursery: trio.Nursery) -> None:
+        """Serve, as soon as it is known who gives idempotence: brokers tell what they are, or a probe does, and Redis
+        what was before. If proxies give it, serve so until the brokers can (docs/how-to/upgrade-brokers.md)."""
         mode, addresses = self._mode, self.engine.topology.asked_first
         await self._until(lambda: self.engine.topology.is_known)
         with trio.move_on_after(limits.QUIESCENCE_SECONDS):  # one that is of another cluster ends the start
             while any(_why_away(one) == _SILENT for one in addresses):  # noqa: ASYNC110 - looks only
                 await trio.sleep(limits.PROBE_SECONDS)
+        nothing_is_kept = self._embedded is not None and not self._embedded.data_directory.exists()
+        keep_probed = partial(nursery.start_soon, self._prober.keep, self._until)
+        if nothing_is_kept:
+            keep_probed()
         with trio.move_on_after(inf if mode.wanted is None else _WAITING_TOLD_SECONDS):
-            await self._until(lambda: mode.by_brokers is not None or mode.wanted is Idempotence.NATIVE)
-        if mode.may_be_native and self._embedded is not None and not self._embedded.data_directory.exists():
+            await self._until(
+                lambda: (
+                    mode.by_brokers is not None
+                    or mode.wanted is Idempotence.NATIVE
+                    or (bool(self.engine.topology.unprobed) and not nothing_is_kept)
+                )
+            )
+        if mode.may_be_native and not mode.engine_topics and nothing_is_kept:
             settings = self._settings
             agreed = mode.agreed(settings.cluster, Stored(), mode.by_brokers, settings.allows_duplicates_in_flight)
             if why := agreed if isinstance(agreed, str) else self._why_not_natively():
@@ -274,6 +293,9 @@ class Server:
             self._end(str(problem))
             return
         over_login = self._over_login(login)
+        await self._prober.use_redis(over_login, login)
+        if not nothing_is_kept:
+            keep_probed()
         chosen = await self._agreed(over_login, login)
         if chosen is Idempotence.PROXY:
             self._say_which_redis()
@@ -281,15 +303,18 @@ class Server:
         if not self.engine.why_ending:
             if mode.wanted is None and mode.by_brokers is Idempotence.PROXY:
                 self._report(OperatorMessage("warning", native_though_brokers_cannot(self._settings.cluster)))
+            if mode.engine_topics:
+                await self._give_it_on_engine_topics(over_login, login)
+                return
+            if self._embedded is not None:
+                self._prober.leave_redis()
             await trio.to_thread.run_sync(self._stop_redis)
             self._serve_natively()
 
     async def _give_idempotence(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
-        """Give it until the brokers do, or the process ends."""
-        self.engine.topology.serve_as(Idempotence.PROXY)
-        await self._checkpoints.read()
-        self._store = store = self._new_store(over_login, login)
-        self.engine.give_idempotence(store)
+        """Give it on all topics until the brokers do, or the process ends."""
+        self.engine.serve_as(Idempotence.PROXY)
+        store = await self._begin_to_store(over_login, login)
         self.engine.keep_hidden_ranges(self._settings.hidden_ranges_topic)
         store.start()
         async with trio.open_nursery() as nursery:
@@ -299,14 +324,34 @@ class Server:
             nursery.cancel_scope.cancel()
         if self._stop.is_set():
             return
-        self._serves_natively = True  # nothing is written any more
-        with trio.move_on_after(limits.ASK_SECONDS_MAX):
-            await _called_back(store.stop)
-        self._checkpoints.remove()
-        self._remember_nobody()
-        self._report(OperatorMessage("info", NATIVE_NOW))
+        if not self._mode.engine_topics:
+            self._serves_natively = True  # nothing is written any more
+            with trio.move_on_after(limits.ASK_SECONDS_MAX):
+                await _called_back(store.stop)
+            self._checkpoints.remove()
+            self._remember_nobody()
+        self._report(OperatorMessage("info", native_now(self._mode.engine_topics)))
         if off := _without_effect(self._settings):
             self._report(OperatorMessage("warning", f"before the next start: {off}"))
+
+    async def _give_it_on_engine_topics(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
+        """Give it on these until the process ends. The brokers do on all others."""
+        self.engine.serve_as(Idempotence.NATIVE)
+        if self._store is None:
+            self._say_which_redis()
+            (await self._begin_to_store(over_login, login)).start()
+        self._disconnect_clients()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_redis)
+            nursery.start_soon(self._checkpoints.keep)
+            await trio.sleep_forever()
+
+    async def _begin_to_store(self, over_login: OverRedisLogin, login: RedisAddress) -> MeasuredStore:
+        """Make the store that the engine uses; it has to be started."""
+        await self._checkpoints.read()
+        self._store = store = self._new_store(over_login, login)
+        self.engine.give_idempotence(store)
+        return store
 
     async def _wait_for_native(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Return when no producer has an entry any more, and no broker stores the format in which the proxy gives
@@ -315,7 +360,7 @@ class Server:
             await trio.sleep_forever()
         while True:
             await self._until(lambda: self._mode.by_brokers is Idempotence.NATIVE)
-            self._report(OperatorMessage("warning", WAITS))
+            self._report(OperatorMessage("info", NATIVE_LATER))
             while self._mode.by_brokers is Idempotence.NATIVE:
                 chosen = await self._agreed(over_login, login)
                 if chosen is Idempotence.NATIVE:
@@ -365,6 +410,7 @@ class Server:
             needs_entries=mode.may_be_native,
             needs_proxies=mode.wanted is Idempotence.NATIVE,
             becomes_native=becomes_native,
+            native=mode.native_value,
             done=done,
         )
         await looked.wait()
@@ -384,12 +430,19 @@ class Server:
         return f"{said}: {off}" if off else ""
 
     def _serve_natively(self) -> None:
-        """Serve where the brokers give idempotence: no state is kept."""
+        """Serve where the brokers give idempotence on all topics: no state is kept."""
         self._serves_natively = True
-        self.engine.topology.serve_as(Idempotence.NATIVE)
+        self.engine.serve_as(Idempotence.NATIVE)
+        self._disconnect_clients()
+
+    def _disconnect_clients(self) -> None:
+        """Those that are there were served in another mode."""
         for session in list(self.engine.sessions):
             session.close()
         self._look_whether_ready()
+
+    def _cannot_look(self, why: str) -> None:
+        self._why_no_look = why
 
     def _brokers_told(self) -> None:
         self._reported.set()
@@ -426,11 +479,15 @@ class Server:
 
     def _new_listeners(self, descriptors: Descriptors) -> Listeners:
         below = ForClients(self._below_sasl(), descriptors.why_no_room)
+        for_clients = self.engine.for_clients
+        native = partial(NativeSession, for_clients, False, RaisingSession)
+        by_topic = partial(EngineSession, for_clients, RaisingSession)
+        over = partial(serving, for_clients, RaisingSession), by_topic if self._mode.engine_topics else native
         login = partial(ClientAuthentication, below), partial(NativeSession, below, True, RaisingSession)
         return Listeners(
             self._reactor,
             self._settings.listeners,
-            partial(self._accept, Session, partial(NativeSession, self.engine.for_clients, False, RaisingSession)),
+            partial(self._accept, *over),
             self._report,
             self._sides,
             partial(self._accept, *login),
@@ -448,13 +505,13 @@ class Server:
 
     def _refuses_all(self) -> tuple[str, str] | None:
         """No client is admitted while the journal is required and cannot be written: it could get an answer without a
-        line there. Where the brokers give idempotence no batch has a line."""
-        why = "" if self._journal is None or self._mode.is_native else self._journal.why_refusing
+        line there. Where the brokers give idempotence on all topics no batch has a line."""
+        why = "" if self._journal is None or self._mode.passes_all else self._journal.why_refusing
         return ("journal", f"the journal is required and cannot be written: {why}") if why else None
 
     def _journal_lost(self, reason: str) -> None:
         """A line of a required journal could not be written: the answer that it is about does not leave either."""
-        if not self._mode.is_native:
+        if not self._mode.passes_all:
             self.engine.drop_clients(f"the journal is required and cannot be written: {reason}")
 
     def _below_sasl(self) -> Reactor:
@@ -620,7 +677,7 @@ class Server:
         if (
             self._store is None
             or self.engine.context.instance.lease_epoch == 0
-            or not self.engine.hidden_ranges.is_read
+            or not (self._mode.is_native or self.engine.hidden_ranges.is_read)
         ):
             return False
         if not self._claim.is_of_this_cluster:
@@ -694,6 +751,8 @@ class Server:
         is_ready = topology.is_known and any(broker.is_ready for broker in topology.brokers)
         looks = self._store is None and self._why_no_look  # no broker is served before it is known who gives it
         if not is_ready and not looks:
+            if topology.unprobed:
+                return "a probe of what brokers do with batches", ", ".join(one.name for one in topology.unprobed)
             silent = [broker.name for broker in topology.brokers if broker.judgement is None]
             if silent and self._mode.wanted is None and self._mode.by_brokers is None:
                 return "word from all brokers, to know who gives idempotence", ", ".join(silent)
@@ -738,7 +797,7 @@ class Server:
         for broker in self.engine.topology.brokers:
             versions.setdefault(broker.version or "not detected yet", []).append(broker.id)
         found = ", ".join(f"{version} (broker {', '.join(map(str, ids))})" for version, ids in versions.items())
-        if self._mode.is_native:
+        if self._mode.passes_all:
             kept = "their own idempotence; requests pass through, no Redis is used (upstream.idempotence: native)"
             has_spans = self._telemetry is not None and self._telemetry.spans is not None
             return [
@@ -749,8 +808,13 @@ class Server:
         is_private = self._embedded is not None or (self._place is not None and self._place.private_redis is not None)
         where = "private, in the data directory" if is_private else "external"
         found = found or self.engine.topology.bootstrap.version
+        by_topic = []
+        if self._mode.is_native:
+            topics = shown_topics(self._mode.engine_topics)
+            by_topic = [f"engine topics: {topics}; on all others the brokers give idempotence (native)"]
         return [
-            f"brokers: {found}, message format v1; topics: {len(cluster.topics)}",
+            f"brokers: {found}, message format {_formats(self.engine.topology.brokers)}; topics: {len(cluster.topics)}",
+            *by_topic,
             f"Redis: {where}; cluster name {self._settings.cluster!r}",
             *self._listeners.shown(cluster.brokers),
         ]
@@ -857,7 +921,8 @@ def _without_effect(settings: Settings) -> str:
 
 def _why_away(broker: Broker) -> str:
     """Return why a broker that a start waits for has not answered; empty: it has."""
-    is_silent = not broker.is_ready and broker.judgement is None and broker.refusal is None
+    is_known = broker.judgement is not None or broker.awaits_probe
+    is_silent = not broker.is_ready and not is_known and broker.refusal is None
     return broker.why_away or (_SILENT if is_silent else "")
 
 
@@ -869,3 +934,8 @@ async def _called_back(start: Callable[[Callable[[], None]], None]) -> None:
     done = trio.Event()
     start(done.set)
     await done.wait()
+
+
+def _formats(brokers: Iterable[Broker]) -> str:
+    """Return the message formats that these brokers store."""
+    return " and ".join(sorted({"v2" if one.form.is_v2 else "v1" for one in brokers})) or "v1"

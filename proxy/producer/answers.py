@@ -191,12 +191,41 @@ def refused(error_code: int) -> Answer:
     return Answer(error_code, message=f"the broker refuses this batch{': ' if meaning else ''}{meaning}")
 
 
+def newer_epoch_at_broker() -> Answer:
+    """The broker has a newer epoch of the producer than all that came through a proxy. The log does not have the
+    batch."""
+    return Answer(
+        int(ErrorCode.INVALID_PRODUCER_EPOCH),
+        message="the broker has a newer epoch of this producer, which did not come through a proxy",
+    )
+
+
+def others_at_broker() -> Answer:
+    """The broker has stored the numbers that are due, and the log does not have the batch: others came past the
+    proxies, or retention has deleted it."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message="the broker has stored these sequences, and the log does not have this batch: other records came past "
+        "the proxies, or this one was deleted",
+    )
+
+
 def partly_stored(records: int, error_code: int) -> Answer:
     """The log has the first ``records`` of the batch, and the broker refuses the others for good. With the broker's own
     code (10) the client would split the batch and send those first records again."""
     return Answer(
         int(ErrorCode.INVALID_RECORD),
         message=f"the first {records} records are in the log, the broker refuses the rest: {named(error_code)}",
+    )
+
+
+def rest_is_left(records: int) -> Answer:
+    """The log has the first ``records`` of the batch in message format v1, and the leader now stores v2, where a batch
+    is appended as a whole: with all of it those first records would be there twice."""
+    return Answer(
+        int(ErrorCode.INVALID_RECORD),
+        message=f"the first {records} records are in the log; the rest cannot be appended, as the partition's leader "
+        "stores message format v2 now, in which batches are not cut",
     )
 
 
@@ -277,6 +306,12 @@ def invalid(reason: str, version: int) -> Answer:
     return Answer(int(code), message=reason)
 
 
+def marker_without_id(producer_epoch: int, version: int = 0) -> Answer:
+    """A batch without a producer id that could be taken for one with a batch marker. ``version``: as of ``invalid``."""
+    what = f"a batch without a producer id has producer epoch {producer_epoch}: only idemproxy may store that"
+    return invalid(what, version)
+
+
 def invalid_acks(acks: int) -> Answer:
     """acks=0 with a producer id is refused: a client that gets no answer cannot retry (rule R16)."""
     return Answer(
@@ -302,6 +337,16 @@ def transactional() -> Answer:
     return Answer(
         int(ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
         message="idemproxy serves idempotent producers, not transactions",
+    )
+
+
+def transactional_natively() -> Answer:
+    """The same where the brokers serve them on other topics: the transaction can be aborted, and its producer
+    resumes."""
+    return Answer(
+        int(ErrorCode.INVALID_TOPIC_EXCEPTION),
+        message="no transactions on topics of topics.engine or topics.conditional: the request names one, and nothing "
+        "of it is appended",
     )
 
 

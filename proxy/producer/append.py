@@ -14,6 +14,7 @@ from collections import deque
 from typing import Protocol
 
 from ...codecs.batch_marker import Identity
+from ...reactor import Buffer
 from ...state.conditional import shift_of
 from ...state.entry import NO_ANCHOR, Entry, unpack
 from ...state.packed import PackedEntry, as_named
@@ -21,6 +22,7 @@ from ...state.store import Swapped, SwapResult
 from ...values import value
 from ..admission.memory_budget import Held
 from ..events import AppendSent, Report
+from ..flow.form import Form
 from ..flow.outcome import Acknowledger, Appended, NotSent, Outcome, classify, ended
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Position
@@ -31,7 +33,7 @@ from .grouping import planned
 from .outside import AppendTarget, Flushed
 from .stream import CARRIED, Stream
 
-Wrapped = tuple[bytes | bytearray, bytes, bytes, int]
+Wrapped = tuple[Buffer, bytes, bytes, int]
 """What is sent: the wrapper, its anchor, which identifies it in the log, the digest of its first record, and the newest
 timestamp of its records. As ``convert.wrap_plain`` makes it."""
 
@@ -52,15 +54,16 @@ class Prepared:
     """A group that may be appended: everything that has to be known for it is known.
 
     ``entry``: as it is now, without the group's intent, unless it is reserved. ``broker``: the leader, None if it is
-    not known as a broker. ``bound``: where a search for the group begins (rule R8). ``wrapped``: what is sent, the
-    first of ``pieces`` if there are any. ``reservation``: the append reservation under which it leaves.
-    ``lease_epoch``, ``owner``: in which it is reserved, and by whom. ``by_flow``: None: nothing was unusual, so nobody
-    wants its steps timed, and it may take an append reservation."""
+    not known as a broker. ``form``: of what is sent. ``bound``: where a search for the group begins (rule R8).
+    ``wrapped``: what is sent, the first of ``pieces`` if there are any. ``reservation``: the append reservation under
+    which it leaves. ``lease_epoch``, ``owner``: in which it is reserved, and by whom. ``by_flow``: None: nothing was
+    unusual, so nobody wants its steps timed, and it may take an append reservation."""
 
     entry: PackedEntry
     group: list[Batch]
     leader: int
     broker: AppendTarget | None
+    form: Form
     bound: Position
     wrapped: Wrapped
     pieces: deque[Wrapper] | None
@@ -89,7 +92,7 @@ def prepared(
     is_whole = is_all and piece.is_marked and not group[0].stored_records
     wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
     broker, by_flow = stream.context.outside.leaders.broker(leader), ByFlow(is_reserved, is_clean, is_whole)
-    return Prepared(entry, group, leader, broker, bound, wrapped, pieces, None, lease_epoch, owner, by_flow)
+    return Prepared(entry, group, leader, broker, piece.form, bound, wrapped, pieces, None, lease_epoch, owner, by_flow)
 
 
 @value(frozen=True, slots=True)
@@ -142,6 +145,7 @@ class GroupAppend:
         "_stream",
         "_value",
         "committed_at",
+        "form",
         "is_out",
         "message_set",
         "partition",
@@ -167,7 +171,8 @@ class GroupAppend:
         self._reservation: AppendReservation | None = None
         """The append reservation under which the group leaves, or which it takes."""
         self._began = 0.0
-        self.message_set: bytes | bytearray = b""
+        self.message_set: Buffer = b""
+        self.form = Form.WRAPPER_V1
 
     @property
     def identities(self) -> tuple[Identity, ...]:
@@ -187,7 +192,7 @@ class GroupAppend:
         stream, held, context, group = self._stream, self._held, self._context, plan.group
         stream.out = group  # from here on; nothing is sent before the swap is confirmed
         self._plan, self._sequencer, self.is_out = plan, sequencer, True
-        self.message_set = plan.wrapped[0]
+        self.message_set, self.form = plan.wrapped[0], plan.form
         self.size_bytes = len(self.message_set)
         self._request_bytes = self._held_bytes = request_bytes
         if plan.pieces is None:  # else the wrapper counts its bytes itself
@@ -209,7 +214,8 @@ class GroupAppend:
             return
         self._began = 0.0 if by_flow is None and not held.commits else stream.observers.step_begins()
         entry = plan.entry
-        if context.takes_append_reservations and by_flow is None and held.is_unwritten:  # the producer is busy
+        is_busy = context.takes_append_reservations and by_flow is None and held.is_unwritten
+        if is_busy and plan.form.names_producers:
             where = plan.bound.offset, plan.bound.anchor
             self._reservation = reservation = AppendReservation(plan.owner, plan.leader, *where, held.stored_version)
             now = group[0].arrived_at if group[0].arrived_at > self.committed_at else self.committed_at
@@ -253,16 +259,18 @@ class GroupAppend:
 
     def _send(self, plan: Prepared) -> None:
         """Let the group wait for a connection to its leader: one of the proxy's, or the client's own."""
-        waiters, broker = plan.group[0].waiters, plan.broker
+        stream, waiters, broker = self._stream, plan.group[0].waiters, plan.broker
         self.sender = waiters[-1].connection.address if waiters else ""
         if plan.by_flow is not None:
-            self._began = self._stream.observers.step_begins()
+            self._began = stream.observers.step_begins()
             route = plan.group[0].route
-            if route is not None and (broker is None or not broker.is_held):
+            if route is not None:
                 self._outside.queue_append_by(route, plan.leader, self)
                 return
         if broker is None or not broker.takes_batches:
             self._give_back(NotSent("the broker is away"))
+        elif (broker.form is not self.form or stream.topics.old_format) and stream.form_at(broker) is not self.form:
+            self._give_back(NotSent("the broker stores another form since it was prepared"))
         else:
             self._outside.queue_append(broker, self)
 
@@ -312,6 +320,7 @@ class GroupAppend:
                 or plan.lease_epoch != stream.instance.lease_epoch
                 or (by_flow is not None and not by_flow.is_whole)
                 or (stream.is_conditional and shift_of(plan.group[0].identity.base_sequence, base_offset))  # R23
+                or (base_offset < plan.bound.offset and self.form is Form.OWN_IDS)  # R9: it had them before
             ):
                 self.done(classify(error_code, base_offset, log_append_time_ms, produce_connection, broker_id))
                 return
@@ -390,7 +399,7 @@ class GroupAppend:
         by_flow = plan.by_flow
         if by_flow is not None and outcome is not None:
             stream.step("append", plan.group, self._began, type(outcome).__name__)
-        pieces = plan.pieces or planned(stream.target, self.identities, *plan.wrapped)
+        pieces = plan.pieces or planned(stream.target, self.identities, plan.form, *plan.wrapped)
         is_clean = by_flow is None or by_flow.is_clean
         if self._request_bytes:
             plan.group[0].held = Held(self._context.memory.hold_bytes, self._request_bytes)

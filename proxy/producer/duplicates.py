@@ -13,7 +13,7 @@ from functools import partial
 from ...codecs.batch_digest import digesting_stored
 from ...codecs.convert import digesting_batch, digesting_whole
 from ...codecs.errors import WireError
-from ...codecs.message_set import ShallowMessage
+from ...codecs.logged import Logged, LoggedBatch
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity, Duplicate, numbered_as, records_stored, rest_of
 from ...state.entry import (
@@ -29,9 +29,10 @@ from ...state.sequence import SEQUENCE_MODULUS, is_ahead
 from .. import limits
 from ..events import DuplicateAnswered
 from ..flow.effects import Ask, Leader, Now, Wait, in_steps
-from ..partition_log.log_chunk import LogChunk, ReadLog, carries, has_content, marked_of, pieces_of
+from ..partition_log.log_chunk import LogChunk, ReadLog, carries, has_content, marked_of
 from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import Further, LogSearch, Searched, Undecidable, Wanted, covered, is_covered
+from ..partition_log.recognised import Recogniser, joints_of
 from . import answers
 from .batch import Answer, Batch
 from .rebuild import Due, LookedFor, bound_of, has_news, state_read
@@ -114,12 +115,15 @@ async def _look_for(stream: Stream, entry: Entry, batch: Batch, base_offset: int
     content = await content_of(batch)
     records = 0
 
-    async def fits(message: ShallowMessage) -> bool:
+    async def fits(message: Logged) -> bool:
         nonlocal records
         records = 0
         if not carries(message, (piece,), stream.producer_id):
             return await in_steps(partial(has_content, message, base_offset, content), batch.sender)
-        own = [one for one in pieces_of(message, stream.producer_id) if one.base_offset == base_offset]
+        known = Recogniser(
+            stream.producer_id, [BatchIdentity(entry.producer_epoch, stored.base_sequence, stored.record_count)]
+        )
+        own = [one for one in known.pieces_of(message) if one.base_offset == base_offset]
         records = sum(one.record_count for one in own)
         return True
 
@@ -197,10 +201,12 @@ async def is_absent(stream: Stream, batch: Batch) -> bool:
         result = await _search_after_gap(stream, entry, batch.identity, due)
         stream.step("resolve", (batch,), now, "gap")
     known = stream.looked_for = known.after_gap(batch.identity.producer_epoch, now)
-    if isinstance(result, Searched) and not has_news(entry, result.pieces):
+    is_news = isinstance(result, Searched) and has_news(entry, result.pieces)
+    if isinstance(result, Searched) and not is_news:
         stream.looked_for = known.with_absent(due, is_all=not result.has_unmarked)
     elif batch in stream.queue and stream.next_batch() is batch:
-        is_undecided = isinstance(result, Undecidable)
+        # What a log of format v2 has of another epoch, nobody had looked for: no other proxy has appended it.
+        is_undecided = isinstance(result, Undecidable) or (is_news and stream.log_may_hide_producers)
         stream.looked_for = known.with_undecided(due) if is_undecided else known
         is_over = is_undecided and now - known.gap[1] > limits.GAP_SECONDS
         reason = "the log has more of its producer" if isinstance(result, Searched) else result.reason
@@ -222,7 +228,8 @@ async def _search_after_gap(
         return stream.is_needed and waits and stream.next_batch().identity == identity
 
     where, contents = (stream.topic, stream.partition, stream.producer_id), {due.content: (due.identity,)}
-    wanted = Wanted(*where, bound_of(entry), None, None, contents, is_wanted=is_wanted)
+    joints = joints_of(identity) if stream.log_may_hide_producers else ()
+    wanted = Wanted(*where, bound_of(entry), None, None, contents, joints=joints, is_wanted=is_wanted)
     name = stream.instance.lease_epoch, state_read(entry), due
     return await continued(stream, name, lambda: LogSearch(wanted))
 
@@ -335,24 +342,64 @@ async def continued(stream: Stream, name: object, begin: Callable[[], LogSearch]
 async def has_content_of(stream: Stream, batch: Batch, pieces: Sequence[Stored]) -> bool | Later:
     """Do these pieces, which batch markers name in the log that was searched just now, hold the batch's records from
     its first one on, and no others?"""
-    count, known = sum(piece.record_count for piece in pieces), NO_DIGEST
+    count = sum(piece.record_count for piece in pieces)
     if not count or count > batch.record_count:
         return not count
+    found = await digest_of_pieces(stream, pieces)
+    if isinstance(found, Later):
+        return found
+    return found == NO_DIGEST or found == await digest_of(batch, count)
+
+
+async def digest_of_pieces(stream: Stream, pieces: Sequence[Stored]) -> bytes | Later:
+    """Return the digest of all records of these pieces, which batch markers name in the log that was searched just now;
+    ``NO_DIGEST``: compaction has taken some of them."""
+    known = NO_DIGEST
     for piece in pieces:
         leader = await Leader(stream.topic, stream.partition)
         if leader is None:
             return Later("no leader is known")
         chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, piece.base_offset))
         message = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
+        if isinstance(message, LoggedBatch):
+            found = await digest_at(stream, piece)
+            if isinstance(found, Later) or found == NO_DIGEST:
+                return found
+            known = found
+            continue
         marked = None if message is None else marked_of(message)
         if marked is None or not carries(marked.message, (piece,), stream.producer_id):
             return Later("what was found in the log cannot be read again")
         where = limits.DECOMPRESSED_BYTES_MAX, piece.base_offset - marked.first, piece.record_count
         try:
-            known = await in_steps(partial(digesting_stored, marked.message, *where, known), batch.sender)
+            known = await in_steps(partial(digesting_stored, marked.message, *where, known), stream.topic)
         except WireError as error:
             return Unreadable(f"the stored message at offset {piece.base_offset} cannot be read: {error}")
-    return known == await digest_of(batch, count)
+    return known
+
+
+async def digest_at(stream: Stream, piece: Stored) -> bytes | Later:
+    """Return the digest of a batch that was found in the log just now; ``NO_DIGEST``: compaction has taken some of its
+    records."""
+    leader = await Leader(stream.topic, stream.partition)
+    if leader is None:
+        return Later("no leader is known")
+    chunk = await Ask(leader, ReadLog(stream.topic, stream.partition, piece.base_offset))
+    logged = chunk.message_at(piece.base_offset) if isinstance(chunk, LogChunk) else None
+    if not isinstance(logged, LoggedBatch) or not carries(logged, (piece,), stream.producer_id):
+        return Later("what was found in the log cannot be read again")
+    return await digest_of_logged(stream, logged)
+
+
+async def digest_of_logged(stream: Stream, logged: LoggedBatch) -> bytes | Later:
+    """Return the digest of its content; ``NO_DIGEST``: compaction has taken some of its records."""
+    if logged.header.record_count < logged.record_count:
+        return NO_DIGEST
+    steps = partial(digesting_whole, logged.records, logged.header, limits.UNPACKED_BYTES_MAX)
+    try:
+        return await in_steps(steps, stream.topic)
+    except WireError as error:
+        return Unreadable(f"the stored batch at offset {logged.first} cannot be read: {error}")
 
 
 async def run_to_end(search: LogSearch) -> Searched | Later | Undecidable:

@@ -27,7 +27,7 @@ from ...state.entry import (
 )
 from ...state.names import is_named
 from ...state.packed import PackedEntry
-from ...state.producer_ids import Block, block_of, unpack_block
+from ...state.producer_ids import Block, unpack_block
 from ...state.sequence import is_ahead
 from ...state.store import NO_VERSION, PASSING_VERSION, Conflict, NameMoved, StoreAway, Swapped, SwapResult
 from .. import limits
@@ -420,7 +420,8 @@ class CachedEntry:
 
     async def _block(self) -> Block | StoreAway | None:
         """Read the stored block of the producer id; None: there is none that can be read."""
-        value = await Read(store.block_key(self._instance.cluster, block_of(self._producer_id)))
+        instance = self._instance
+        value = await Read(instance.issue_key(instance.first_id(self._producer_id)))
         if not isinstance(value, bytes):
             self.is_unissued = value is None
             return value

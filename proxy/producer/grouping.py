@@ -15,17 +15,20 @@ from ...codecs.batch_digest import digesting_messages
 from ...codecs.batch_marker import Identity, anchor_of, encode_batch_marker
 from ...codecs.compression import Codec, codec_of
 from ...codecs.convert import Conversion, HeaderPolicy, Inner
+from ...codecs.kernel import KERNEL
 from ...codecs.message_set import iterate_shallow
-from ...codecs.record_batch import BatchHeader
+from ...codecs.record_batch import PRODUCER, PRODUCER_AT, BatchHeader
 from ...codecs.steps import Steps
+from ...reactor import Buffer
 from ...state.commit import Stored
 from ...state.decide import BatchIdentity
-from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR, NO_DIGEST
+from ...state.entry import GROUP_BATCHES_MAX, NO_ANCHOR, NO_CONTENT, NO_DIGEST
 from ...state.sequence import advance, distance
 from ...values import value
 from .. import limits
 from ..admission.memory_budget import Count, Held
-from ..flow.wrapper import Wrapper, wrapping
+from ..flow.form import Form
+from ..flow.wrapper import Wrapper, as_sent, marked_wrapper, marking, wrapping
 from ..partition_log.topic_facts import TopicFacts
 from .batch import Batch
 
@@ -57,8 +60,30 @@ class Target:
     topic: str
     keeps_whole: bool = False
 
+    def sending_whole(self, batch: Batch, form: Form) -> Steps[deque[Wrapper]]:
+        """Return a single batch as it is appended where its leader stores format v2. Raises WireError for records that
+        cannot be read."""
+        header, whose = batch.header, batch.identity
+        if form is Form.OWN_IDS:
+            if sent_as_is(batch) is None:
+                batch.digest = yield from convert.digesting_whole(batch.records, header, limits.UNPACKED_BYTES_MAX)
+            return deque((as_sent(_identity(self, whose), batch.records, header, self.hold_bytes),))
+        # As its client has written it: a batch that says its offset in a record header names another producer (R23).
+        named = PRODUCER.unpack_from(batch.records, PRODUCER_AT)
+        if KERNEL and named == (self.producer_id, whose.producer_epoch, whose.base_sequence):
+            made = KERNEL.mark_batch(batch.records)
+            if made is not None:
+                marked, anchor, content, batch.digest = made
+                identity = _identity(self, whose)
+                return deque((marked_wrapper(identity, marked, anchor, content, header, self.hold_bytes),))
+        if batch.digest == NO_DIGEST:
+            batch.digest = yield from convert.digesting_whole(batch.records, batch.header, limits.UNPACKED_BYTES_MAX)
+        records = batch.records, header
+        (content,) = yield from convert.digesting_batch(*records, limits.UNPACKED_BYTES_MAX, count=1)
+        return deque(((yield from marking(_identity(self, whose), *records, content, self.hold_bytes)),))
 
-def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
+
+def planning(target: Target, group: Sequence[Batch], form: Form) -> Steps[deque[Wrapper]]:
     """Convert what is left of the group into one wrapper. A single batch that unpacks to more than one wrapper may
     hold, or of a size that the topic is known to refuse, is cut: the first wrapper leaves next, and the others are its
     later parts, which may still have to be cut. There may be more parts after these. None at all: nobody waits for the
@@ -66,6 +91,8 @@ def planning(target: Target, group: Sequence[Batch]) -> Steps[deque[Wrapper]]:
 
     Raises HeaderRefused, and WireError for records that cannot be read.
     """
+    if form.is_v2:
+        return (yield from target.sending_whole(group[0], form))
     size_max = target.topics.refused_size(target.topic)
     pieces = group[0].rest
     if not pieces or pieces[0].identities[0].base_sequence != group[0].left.base_sequence:
@@ -131,14 +158,27 @@ def _wrapping(
 def planned(
     target: Target,
     identities: tuple[Identity, ...],
-    message_set: bytes | bytearray,
+    form: Form,
+    message_set: Buffer,
     anchor: bytes,
     content: bytes,
     max_timestamp: int,
 ) -> deque[Wrapper]:
-    """Return the plan of a group of uncompressed batches that was made at once (``convert.wrap_plain``)."""
+    """Return the plan of a group of uncompressed batches that was made at once (``convert.wrap_plain``,
+    ``sent_as_is``)."""
     held = Held(target.hold_bytes, len(message_set))
-    return deque((Wrapper(identities, message_set, anchor, content, max_timestamp, Codec.NONE, False, held),))
+    what = identities, message_set, anchor, content, max_timestamp, Codec.NONE, False, held
+    return deque((Wrapper(*what, form=form),))
+
+
+def sent_as_is(batch: Batch) -> tuple[Buffer, bytes, bytes, int] | None:
+    """Return what is appended of an uncompressed batch with its own producer id: its bytes, its anchor, no content that
+    is looked for, its newest timestamp. None: only in steps."""
+    made = KERNEL.digest_batch(batch.records) if KERNEL else None
+    if made is None:
+        return None
+    anchor, batch.digest = made
+    return batch.records, anchor, NO_CONTENT, batch.header.max_timestamp
 
 
 def _converting(target: Target, group: Sequence[Batch]) -> Steps[Inner]:
@@ -259,10 +299,12 @@ def offset_of(placed: Sequence[Stored], sequence: int) -> int:
     raise AssertionError(f"sequence {sequence} is in none of {placed}")
 
 
-def gather(first: Batch, queue: Iterable[Batch]) -> list[Batch]:
+def gather(first: Batch, queue: Iterable[Batch], form: Form) -> list[Batch]:
     """Return a group: ``first`` and what follows it in the queue, up to five consecutive batches of the same client
     connection, of ``GROUP_BYTES_MAX`` bytes together (a larger ``first`` goes alone)."""
     group = [first]
+    if not form.holds_groups:
+        return group
     size = len(first.records)
     while not group[-1].is_alone and len(group) < GROUP_BATCHES_MAX:
         last = group[-1].identity

@@ -14,7 +14,7 @@ from ...codecs.steps import Steps
 from ...state import store
 from ...state.entry import StoredFormatError
 from ...state.names import is_named, listed_name, pack_name, unpack_name
-from ...state.producer_ids import block_of, unpack_block, version_of_block
+from ...state.producer_ids import unpack_block, version_of_block
 from ...state.store import StoreAway, Swapped
 from .. import limits
 from ..flow.effects import ExpireAll, ListName, Now, Read, Swap, Wait, in_steps
@@ -40,7 +40,7 @@ class IdsInUse:
             # One look further back, as the time of a write is only known to a second or so (``RecentTime``).
             look = partial(self._written_since, looked_at - limits.IDS_IN_USE_LOOK_SECONDS)
             written = await in_steps(look, "ids in use", is_late=True)
-            blocks = {block_of(producer_id) for producer_id in written if not is_named(producer_id)}
+            blocks = {self._instance.first_id(producer_id) for producer_id in written if not is_named(producer_id)}
             for first_id in filter(self._instance.is_renewal_due, sorted(blocks)):
                 is_renewed = await renew_id(self._instance, first_id)
                 if isinstance(is_renewed, StoreAway):
@@ -55,7 +55,7 @@ async def renew_id(instance: ProxyInstance, first_id: int) -> bool | StoreAway:
     """Renew what Redis has of a block of producer ids or, if the block is of a name, of the name: entries and block
     first, then the record, which so never outlives them (model row S14). False: nothing is renewed, as there is no such
     block, or its name has another id."""
-    key, lease_epoch = store.block_key(instance.cluster, first_id), instance.lease_epoch
+    key, lease_epoch = instance.issue_key(first_id), instance.lease_epoch
     stored = await Read(key)
     if not isinstance(stored, bytes):
         return stored if isinstance(stored, StoreAway) else False
@@ -81,7 +81,7 @@ async def renew_id(instance: ProxyInstance, first_id: int) -> bool | StoreAway:
         ):
             if isinstance(away := await effect, StoreAway):
                 return away
-    result = await Swap(key, version_of_block(stored), stored, instance.ids_ttl_ms)
+    result = await Swap(key, version_of_block(stored), stored, instance.issue_ttl_ms(first_id))
     if record is not None and isinstance(result, Swapped):
         result = await Swap(name_key, record.version, pack_name(record), instance.name_ttl_ms)
     if isinstance(result, Swapped) and lease_epoch == instance.lease_epoch:

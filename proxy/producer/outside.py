@@ -7,16 +7,20 @@ from typing import Any, Protocol
 
 from ...state.store import NameCheck, SwapResult
 from ..broker.queued_append import QueuedAppend, Route
+from ..flow.form import Form
 from ..flow.outcome import Outcome
 
 
 class AppendTarget(Protocol):
-    """What an append sees of a broker. ``takes_batches``: something can be sent to it now. ``is_held``: it stores
-    format v2, and is sent nothing."""
+    """What an append sees of a broker. ``takes_batches``: something can be sent to it now. ``form``: how it stores
+    batches. ``may_hold_batches``: may its logs have batches of format v2, whatever it stores now?"""
 
     id: int
     takes_batches: bool
-    is_held: bool
+    form: Form
+
+    @property
+    def may_hold_batches(self) -> bool: ...
 
 
 class Leaders(Protocol):

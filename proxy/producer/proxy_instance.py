@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from cachetools import LRUCache
 
 from ...state.entry import NO_DATA_GENERATION, NO_INSTANCE_ID
+from ...state.names import is_named
+from ...state.producer_ids import block_of
+from ...state.store import block_key, issued_key
 from .. import limits
 
 
@@ -31,6 +34,8 @@ class ProxyInstance:
     returning_until: float = 0.0
     """Reactor seconds. Before this, many producers may come back whose ids Redis has lost: this data generation has
     just begun, or this process."""
+    brokers_issue_ids: bool = False
+    """Do producers without a name have their ids from the brokers? Then each id is noted in Redis for itself."""
     earlier_instance_ids: deque[bytes] = field(default_factory=lambda: deque(maxlen=limits.EARLIER_INSTANCE_IDS_MAX))
     """Those of this process before ``instance_id``, newest last. They send nothing any more."""
     is_draining: bool = False
@@ -66,6 +71,22 @@ class ProxyInstance:
     def name_ttl_ms(self) -> int:
         """The time to live of the record of a name when it is renewed."""
         return self.name_expiry_ms + self.renew_ms
+
+    def first_id(self, producer_id: int) -> int:
+        """Return the producer id under which Redis has when this one was issued: the first of its block or, if a broker
+        has issued it, itself."""
+        return producer_id if self._is_brokers(producer_id) else block_of(producer_id)
+
+    def issue_key(self, first_id: int) -> bytes:
+        """Return the key of what Redis has of it (``producer_ids.Block``)."""
+        return (issued_key if self._is_brokers(first_id) else block_key)(self.cluster, first_id)
+
+    def issue_ttl_ms(self, first_id: int) -> int:
+        """Return the time to live of that, when it is written or renewed."""
+        return int(limits.ISSUED_ID_SECONDS * 1000) if self._is_brokers(first_id) else self.ids_ttl_ms
+
+    def _is_brokers(self, producer_id: int) -> bool:
+        return self.brokers_issue_ids and not is_named(producer_id)
 
     def is_renewal_due(self, first_id: int) -> bool:
         """Does what Redis has of this block of producer ids, or of its name, have to be renewed before it is used?"""

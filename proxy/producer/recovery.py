@@ -9,11 +9,11 @@ again like a batch of its own. An intent that is left open here is resolved by `
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import partial
 
-from ...codecs.batch_marker import anchor_of
-from ...codecs.error_codes import name_of
-from ...codecs.message_set import ShallowMessage
+from ...codecs.error_codes import ErrorCode, name_of
+from ...codecs.logged import Logged, LoggedBatch, anchor_of
 from ...state.commit import Stored, committed, released, renewed, unrecoverable
 from ...state.conditional import shift_of, unsure
 from ...state.decide import BatchIdentity
@@ -21,8 +21,10 @@ from ...state.entry import NO_ANCHOR, NO_DIGEST, NO_OFFSET, NO_TIME, NOBODY, Win
 from .. import limits
 from ..events import AppendAfterDeadline, AppendSentAgain, NoRoomForBatchMarker
 from ..flow.effects import Leader, Wait, in_steps
+from ..flow.form import Form
 from ..flow.outcome import (
     CONTENT_ERRORS,
+    NUMBER_ERRORS,
     ROUTING_ERRORS,
     SIZE_ERRORS,
     Appended,
@@ -34,12 +36,13 @@ from ..flow.outcome import (
 )
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_chunk import carries
-from ..partition_log.log_offsets import Later, Position, look_at
+from ..partition_log.log_offsets import Later, Position, Unreadable, look_at
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, covered, is_covered
 from . import answers
 from .append import Prepared, Trouble, prepared
 from .batch import Answer
 from .conditional import tell_displaced
+from .duplicates import digest_at, digest_of_logged
 from .grouping import (
     compressing_harder,
     halving,
@@ -69,6 +72,7 @@ class Recovery:
         self._pieces = pieces
         """The wrappers that are left of the group; the outcome is that of the first."""
         self._sent = pieces[0].identities
+        self._form = pieces[0].form
         self._content = entry.intent.content
         self._leader = entry.intent.leader
         self._lease_epoch = trouble.lease_epoch
@@ -114,19 +118,45 @@ class Recovery:
             self._is_nameless = True
             self._observers.report(NoRoomForBatchMarker(*self._stream.key[1:], len(piece.message_set)))
         if outcome.error_code == 0:
-            return outcome
+            return await self._compared(piece, outcome) if self._form is Form.OWN_IDS else outcome
         self._is_clean = False
         self._bounds.drop(self._stream.topic, self._stream.partition)
         wanted, anchor = located(piece, outcome.base_offset), piece.anchor
 
-        async def fits(message: ShallowMessage) -> bool:
+        async def fits(message: Logged) -> bool:
             return carries(message, wanted, self._stream.producer_id) and anchor_of(message) == anchor
 
         there = await look_at(self._stream.topic, self._stream.partition, outcome.base_offset, fits)
         if there is True:
-            return Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
+            seen = Appended(outcome.base_offset, 0, outcome.log_append_time_ms)
+            return await self._compared(piece, seen) if self._form is Form.OWN_IDS else seen
         reason = there.reason if isinstance(there, Later) else "another record is where it was appended"
         return InDoubt(f"the broker answered {name_of(outcome.error_code)} with an offset: {reason}", self._leader)
+
+    async def _compared(self, piece: Wrapper, outcome: Appended) -> Outcome:
+        """Rule R9: a broker compares no content. It answers with an old offset where it has the numbers already, and
+        with the batch's newest timestamp as a time of its own."""
+        self._is_clean = False
+        pieces, producer_id = located(piece, outcome.base_offset), self._stream.producer_id
+        stored: list[LoggedBatch] = []
+
+        async def fits(message: Logged) -> bool:
+            if not isinstance(message, LoggedBatch) or not carries(message, pieces, producer_id):
+                return False
+            stored.append(message)
+            return True
+
+        found = await look_at(self._stream.topic, self._stream.partition, outcome.base_offset, fits)
+        if found is True:
+            logged = stored[-1]
+            digest = await digest_of_logged(self._stream, logged)
+            if digest in (NO_DIGEST, self._group[0].digest):
+                return outcome if logged.header.is_log_append_time else replace(outcome, log_append_time_ms=NO_TIME)
+            found = digest if isinstance(digest, Later) else False
+        if isinstance(found, Later) and not isinstance(found, Unreadable):  # it proves nothing: the log is asked again
+            return InDoubt(found.reason, self._leader)
+        reason = found.reason if isinstance(found, Unreadable) else "it is not where the broker answered"
+        return InDoubt(reason, self._leader, ErrorCode.DUPLICATE_SEQUENCE_NUMBER)
 
     async def _appended(self, piece: Wrapper, outcome: Appended) -> None:
         # The broker stores this topic in its own way, so the anchor of what was sent would never fit: none is better.
@@ -224,6 +254,8 @@ class Recovery:
             return self._one_by_one()
         if code in SIZE_ERRORS and await self._make_smaller(piece):
             return True
+        if code == ErrorCode.UNSUPPORTED_FOR_MESSAGE_FORMAT and self._form is Form.OWN_IDS:
+            return self._without_numbers()
         if code in ROUTING_ERRORS:
             await Leader(self._stream.topic, self._stream.partition, refresh=True)
         self._let_go()
@@ -251,7 +283,7 @@ class Recovery:
             piece = self._pieces[0] = await in_steps(partial(compressing_harder, stream.target, piece), sender)
             if len(piece.message_set) < size_bytes:
                 return True
-        if stream.is_conditional:
+        if stream.is_conditional or not self._form.holds_groups:
             return False  # R23: as a whole and with its batch marker, or not at all
         if piece.identities[0].record_count == 1:
             return await self._without_batch_marker(piece)
@@ -275,9 +307,11 @@ class Recovery:
         assert isinstance(outcome, InDoubt)
         stream = self._stream
         if outcome.is_late:  # R14: another proxy may have appended them meanwhile
-            names = self._names
-            self._observers.report(AppendAfterDeadline(stream.producer_id, *names, stream.topic, stream.partition))
-            stream.schedule_audit(self._bound, *names)
+            epoch, sequences = self._sent[0].producer_epoch, tuple(one.base_sequence for one in self._sent)
+            self._observers.report(
+                AppendAfterDeadline(stream.producer_id, epoch, sequences, stream.topic, stream.partition)
+            )
+            stream.schedule_audit(self._bound, self._batches)
         if self._lease_epoch != self._instance.lease_epoch:
             return self._void(outcome.reason)
         whole = self._whole
@@ -300,9 +334,19 @@ class Recovery:
         """It is known what the log has of what was sent. Of a group that may be the first batches only, from an earlier
         try: these are answered, and the others are due again."""
         stored = covered(result.pieces, whole)
+        if stored and self._form.is_v2:
+            digest = self._group[0].digest
+            # Its marker is a fingerprint of 48 bits only, and its own numbers may be those of other records.
+            found = await digest_at(self._stream, stored[0])
+            if isinstance(found, Unreadable) or (found != digest and NO_DIGEST not in (found, digest)):
+                return self._give_up("what has its identity in the log is another batch, or cannot be read")
+            if isinstance(found, Later):
+                self._leave()
+                self._answer_all(answers.in_doubt(found.reason), "in_doubt")
+                return False
         self._is_clean = False
         if not is_covered(stored, whole):
-            self._stream.schedule_audit(self._bound, *self._names)  # R14
+            self._stream.schedule_audit(self._bound, self._batches)  # R14
         elif self._pieces:
             self._pieces.popleft()
         if stored:
@@ -310,7 +354,29 @@ class Recovery:
             return False
         if outcome.error_code in CONTENT_ERRORS and len(self._group) > 1:
             return self._one_by_one()
+        if outcome.error_code in NUMBER_ERRORS and self._form is Form.OWN_IDS:
+            return self._numbers_refused(outcome.error_code, result)
         return await self._again()
+
+    def _numbers_refused(self, code: int, result: Searched) -> bool:
+        """The broker does not take the batch's epoch and sequence, and the log does not have it. A broker that has less
+        of the epoch than the entry takes it without them."""
+        has_others = code == ErrorCode.DUPLICATE_SEQUENCE_NUMBER or result.has_others or result.pieces
+        if code != ErrorCode.INVALID_PRODUCER_EPOCH and not has_others:
+            return self._without_numbers()
+        self._let_go()
+        answer = answers.others_at_broker() if has_others else answers.newer_epoch_at_broker()
+        self._answer_all(answer, "refused")
+        return False
+
+    def _without_numbers(self) -> bool:
+        """Send it, and the rest of its epoch, without its producer id: its broker does not take that there. It is read
+        back: a topic that is stored in format v1 loses its batch marker."""
+        self._let_go()
+        self._stream.context.batch_marker_probe.probed.discard((self._stream.topic, self._stream.partition))
+        self._stream.marked_epoch = self._sent[0].producer_epoch
+        self._stream.put_back(self._group)
+        return False
 
     def _let_go_of_bytes(self) -> None:
         """Release the records of batches whose clients have gone: an unknown outcome may last as long as a broker
@@ -330,9 +396,9 @@ class Recovery:
         return BatchIdentity(first.producer_epoch, first.base_sequence, records)
 
     @property
-    def _names(self) -> tuple[int, tuple[int, ...]]:
-        """The epoch and the base sequences in its batch marker, by which an audit finds it (rule R14)."""
-        return self._sent[0].producer_epoch, tuple(identity.base_sequence for identity in self._sent)
+    def _batches(self) -> list[BatchIdentity]:
+        """What was sent, as an audit looks for it (rule R14)."""
+        return [BatchIdentity(*identity[1:]) for identity in self._sent]
 
     def _new_search(self, broker_id: int, whole: BatchIdentity) -> LogSearch:
         entry = self._stream.held.entry
@@ -364,15 +430,26 @@ class Recovery:
             return False
         leader = await Leader(stream.topic, stream.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
+        form = self._form_at(self._leader)
+        if form is not self._form:  # as it was sent, it cannot be appended there
+            self._let_go()
+            stream.put_back(self._group)
+            return False
         if not await stream.write(renewed(entry, self._owner, attempts, self._leader, self._moved_to), is_reserve=True):
             if stream.held.entry is entry and self._lease_epoch == self._instance.lease_epoch:
                 self._let_go()  # R22: its name has a newer instance
             stream.put_back(self._group)
             return False
         if not self._pieces:
-            self._pieces = await in_steps(partial(planning, stream.target, self._group), self._group[0].sender)
+            steps = partial(planning, stream.target, self._group, form)
+            self._pieces = await in_steps(steps, self._group[0].sender)
         self._observers.report(AppendSentAgain(*stream.key, self._sent[0].base_sequence, attempts))
         return True
+
+    def _form_at(self, leader: int) -> Form:
+        """Return how this broker stores batches; if it is not known any more, as those that were sent."""
+        broker = self._stream.context.outside.leaders.broker(leader)
+        return self._form if broker is None else self._stream.form_at(broker)
 
     def _void(self, reason: str) -> bool:
         self._stream.held.forget()

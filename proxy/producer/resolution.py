@@ -81,7 +81,7 @@ async def _search(
         if isinstance(result, Later) and not search.wanted.is_wanted():
             return LeftOpen(result.reason)
         if is_too_little(search, result):
-            search.widen()
+            search.widen(known_from=search.bound.offset)
             continue
         if isinstance(result, Searched):
             return result

@@ -20,11 +20,13 @@ from ...state.conditional import Ahead, HeldBack, decide_conditional
 from ...state.decide import Append, Duplicate, Fenced, OutOfOrder, Overlap, Verdict, decide, is_directly_after
 from ...state.entry import NO_OFFSET, Entry
 from ...state.entry_states import EntryState
+from ...state.names import NO_EPOCH
 from ...state.packed import PackedEntry
 from ...state.store import NO_VERSION, StoreAway
 from .. import limits
 from ..events import GroupPrepared, InternalError
 from ..flow.effects import Leader, Now, Pause, Wait, in_steps
+from ..flow.form import Form
 from ..flow.outcome import NotSent
 from ..partition_log.log_offsets import Later, Position
 from . import answers
@@ -310,7 +312,7 @@ class Sequencer:
             return None
         is_due = self._goes_on(batch, verdict) if batch.stored_records else isinstance(verdict, Append)
         if is_due and hidden is None:
-            return await self._prepare(gather(batch, stream.queue))
+            return await self._prepare(batch)
         if isinstance(verdict, Duplicate):
             await answer_duplicate(stream, batch, verdict)
         elif not isinstance(verdict, OutOfOrder) or hidden is not None or await is_absent(stream, batch):
@@ -328,7 +330,7 @@ class Sequencer:
         ahead = Ahead.NOTHING if link is None else link.ahead
         verdict = decide_conditional(entry, batch.identity, batch.expected_offset, ahead)
         if isinstance(verdict, Append):
-            return await self._prepare(in_one_pipeline(gather(batch, stream.queue)))
+            return await self._prepare(batch)
         if isinstance(verdict, HeldBack):
             stream.dismiss(batch, answers.held_back("the batch before it has to be sent again first"), "held_back")
             return None
@@ -367,12 +369,41 @@ class Sequencer:
             return False
         return is_directly_after(intent, batch.identity, verdict.expected) and not batch.has_ended(stream.key)
 
-    async def _prepare(self, group: list[Batch]) -> Prepared | None:
-        """Convert a group that is due, and find out where it goes. None: it is answered, or has to wait."""
+    async def _prepare(self, first: Batch) -> Prepared | None:
+        """Find out where a batch that is due goes, and convert it and what goes with it. None: it is answered, or has
+        to wait."""
         stream = self.stream
         is_late = stream.context.is_pass_long()
+        leader = stream.context.leader_of(stream.topic, stream.partition)
+        if leader is None:
+            leader = await Leader(stream.topic, stream.partition, refresh=True)
+        broker = None if leader is None else stream.context.outside.leaders.broker(leader)
+        if first not in stream.queue:
+            return None
+        if leader is not None and (broker is None or not stream.context.is_reachable(leader)):
+            # Nothing is reserved that cannot be sent: that would ask Redis and the brokers in a tight loop.
+            await stream.write_held()
+            await Leader(stream.topic, stream.partition, refresh=True)
+            await Wait(limits.LEADER_AWAY_SECONDS)
+            return None
+        if leader is None or broker is None:
+            stream.dismiss(first, answers.no_leader(), "no_leader")
+            return None
+        epoch = first.identity.producer_epoch
+        left = stream.held.unrecoverable if broker.form is Form.OWN_IDS else None
+        if left is not None and left.producer_epoch == epoch:
+            stream.marked_epoch = epoch  # R9: a broker that has other records under these numbers calls that a success
+        elif stream.marked_epoch != epoch:
+            stream.marked_epoch = NO_EPOCH
+        form = stream.form_at(broker)
+        if first.stored_records and not form.holds_groups:
+            stream.dismiss(first, answers.rest_is_left(first.stored_records), "refused")
+            return None
+        group = gather(first, stream.queue, form)
+        if stream.is_conditional:
+            group = in_one_pipeline(group)
         try:
-            pieces = await in_steps(lambda: planning(stream.target, group), group[0].sender, is_late=is_late)
+            pieces = await in_steps(lambda: planning(stream.target, group, form), group[0].sender, is_late=is_late)
         except HeaderRefused as refusal:
             self._cannot_convert(group, answers.header_refused(refusal.header, stream.topic), "header_refused")
             return None
@@ -381,17 +412,8 @@ class Sequencer:
             return None
         if not pieces:
             return None  # it begins again if another request for it has come meanwhile
-        leader = stream.context.leader_of(stream.topic, stream.partition)
-        if leader is None:
-            leader = await Leader(stream.topic, stream.partition, refresh=True)
-        elif not stream.context.is_reachable(leader):
-            # Nothing is reserved that cannot be sent: that would ask Redis and the brokers in a tight loop.
-            await stream.write_held()
-            await Leader(stream.topic, stream.partition, refresh=True)
-            await Wait(limits.LEADER_AWAY_SECONDS)
-            return None
         bound = await stream.bounds.lower_bound(stream.topic, stream.partition, stream.held.entry)
-        if leader is None or isinstance(bound, Later):
+        if isinstance(bound, Later):
             for batch in group:
                 stream.dismiss(batch, answers.no_leader(), "no_leader")
             return None
@@ -399,11 +421,11 @@ class Sequencer:
         if held.known_lease_epoch != instance.lease_epoch:
             held.forget()  # what was decided by it is void
             return None
-        epoch = first.identity.producer_epoch
         entry = PackedEntry(ready_for(held.or_fresh(first.identity, first.principal), epoch))
         why = self._usual.why or Unusual.FLOW_AT_WORK
         stream.observers.report(GroupPrepared(stream.topic, why.label))
-        return prepared(stream, group, pieces, entry, leader, bound, instance.lease_epoch, instance.instance_id)
+        where = leader, bound, instance.lease_epoch, instance.instance_id
+        return prepared(stream, group, pieces, entry, *where)
 
     # ------------------------------------------------------------------ what has to be found out first
     async def _open_unknown_outcome(self) -> Takeover | StoreAway | None:

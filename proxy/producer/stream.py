@@ -13,18 +13,21 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from weakref import ReferenceType, ref
 
+from ...codecs.batch_marker import Identity
 from ...reactor import Buffer
 from ...state.commit import Stored
 from ...state.conditional import is_conditional
 from ...state.decide import BatchIdentity
 from ...state.entry import WINDOW_BATCHES_MAX, Entry
 from ...state.entry_states import EntryState, state_of
+from ...state.names import NO_EPOCH
 from ...state.sequence import SEQUENCE_MODULUS, advance, is_ahead
 from ...state.store import NO_VERSION, StoreAway
 from ...values import value
 from .. import limits
 from ..events import BatchAnswered, InternalError, RetryJoined, StepDone
 from ..flow.effects import Now, Pause, Wakeup
+from ..flow.form import Form
 from ..flow.outcome import Acknowledger
 from ..partition_log.log_offsets import Position
 from ..partition_log.log_search import LogSearch
@@ -34,6 +37,7 @@ from .context import Context
 from .entry_cache import CachedEntry
 from .grouping import Target
 from .name_guard import NameGuard
+from .outside import AppendTarget
 from .rebuild import LookedFor
 
 if TYPE_CHECKING:
@@ -108,6 +112,9 @@ class Stream:
         """Where the next old batch is looked for first (rule R9)."""
         self.unfinished: dict[object, UnfinishedSearch] = {}
         """The searches that later tries continue (rule R9), by what is looked for, and where."""
+        self.marked_epoch = NO_EPOCH
+        """The epoch of which its brokers know less than the log has, so that they do not take its sequences, or may
+        have other records under one that is due."""
         self.waits = 0
         """How often in a row the entry was read and could not be worked on yet (``wait_to_read_again``)."""
         self._asked_version = NO_VERSION
@@ -119,6 +126,27 @@ class Stream:
         self._runner = runner
         self._is_in_doubt = False
         self._awaited_at = _LONG_AGO
+
+    @property
+    def form(self) -> Form | None:
+        """How the leader of the partition stores batches; None: it is not known."""
+        leader = self.context.leader_of(self.topic, self.partition)
+        broker = None if leader is None else self.context.outside.leaders.broker(leader)
+        return None if broker is None else self.form_at(broker)
+
+    def form_at(self, broker: AppendTarget) -> Form:
+        """Return how this broker stores batches of the topic. What is published conditionally has no producer id."""
+        form = self.topics.form_at(self.topic, broker.form)
+        is_marked = self.is_conditional or self.marked_epoch != NO_EPOCH
+        return Form.MARKED_V2 if is_marked and form is Form.OWN_IDS else form
+
+    @property
+    def log_may_hide_producers(self) -> bool:
+        """May the log have batches of format v2, which do not tell whose they are? Also where its leader stores v1 now,
+        unless that is a release without format v2."""
+        leader = self.context.leader_of(self.topic, self.partition)
+        broker = None if leader is None else self.context.outside.leaders.broker(leader)
+        return broker is None or broker.may_hold_batches
 
     @property
     def state(self) -> EntryState:
@@ -463,10 +491,10 @@ class Stream:
             flow, None, lambda error: self.observers.report(InternalError(f"aside for {self.topic}", error))
         )
 
-    def schedule_audit(self, bound: Position, producer_epoch: int, sequences: Iterable[int]) -> None:
+    def schedule_audit(self, bound: Position, batches: Iterable[BatchIdentity]) -> None:
         """Have these batches looked for again later (rule R14): the log did not have them, and they are sent again or
         dropped."""
-        names = {(self.producer_id, producer_epoch, sequence) for sequence in sequences}
+        names = {Identity(self.producer_id, one.producer_epoch, one.base_sequence, one.record_count) for one in batches}
         flow = self.context.duplicate_audit.looking_for((self.topic, self.partition), bound, names)
         if flow is not None:
             self.work_aside(flow)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ...state.commit import ambiguous, committed, fresh, released, renewed, unrecoverable, with_takeover
 from ...state.conditional import unsure
-from ...state.decide import BatchIdentity, Duplicate, decide
+from ...state.decide import BatchIdentity, Duplicate, decide, rest_of
 from ...state.entry import (
     NO_ANCHOR,
     NO_CONTENT,
@@ -26,16 +26,17 @@ from ...state.entry import (
     WindowBatch,
 )
 from ...state.rebuilding import completed
-from ...state.sequence import advance
 from .. import limits
 from ..events import TakenOver
 from ..flow.effects import Leader, MemberAlive, Now
-from ..partition_log.log_offsets import Later, Position, check_quiescence, current_end
+from ..partition_log.log_offsets import Later, Position, Unreadable, check_quiescence, current_end
 from ..partition_log.log_search import LogSearch, Searched, Undecidable, Wanted, always, covered
+from ..partition_log.recognised import Joint, joints_of
 from . import answers
 from .conditional import begin_conditional_partition, bound_of_conditional_partition, say_fenced, turn_down_past
 from .duplicates import answer_duplicate, due_of, is_in_intent
 from .grouping import offset_of
+from .intent_content import has_intents_content
 from .rebuild import (
     Due,
     LookedFor,
@@ -78,6 +79,9 @@ class Takeover:
         of? Also True of an ambiguous entry."""
         self._is_stored = True
         """Is it the rebuild of an entry that is stored? Else nothing is stored before its result is."""
+        self._is_blind = False
+        """Does nothing tell which batches to look for, as nothing is stored and nobody waits any more? Then a log of
+        format v2 may have some that are not seen."""
         self._is_counted = False
         """Is it one of the unknown outcomes of producer ids that nobody issued?"""
         self._led_at = 0.0
@@ -221,6 +225,8 @@ class Takeover:
         if not await stream.write(renewed(entry, self._instance.instance_id, kind=kind)):
             return
         result = await self._search(intent, {intent.content: ()})
+        if isinstance(result, Searched) and result.pieces and intent.batches and not stream.is_conditional:
+            result = await self._compared(entry, intent, result)
         entry_now = stream.held.entry
         if self._lease_epoch != self._instance.lease_epoch or entry_now is None or entry_now.intent is None:
             stream.held.forget()
@@ -246,6 +252,18 @@ class Takeover:
             return
         await self._conclude(entry_now, intent, result)
 
+    async def _compared(self, entry: Entry, intent: Intent, result: Searched) -> Resolution:
+        """Rule R9: what another batch has under the intent's numbers is not committed as the intent's. In a conditional
+        partition each client's batch is compared when it comes (rule R23)."""
+        is_own = await has_intents_content(self._stream, entry, intent, result.pieces)
+        if is_own is True:
+            return result
+        if isinstance(is_own, Later) and not isinstance(is_own, Unreadable):
+            return LeftOpen(is_own.reason)
+        reason = is_own.reason if isinstance(is_own, Later) else "the log has another batch under its numbers"
+        await self._answer_undecidable(intent, reason)
+        return Undecidable(reason)
+
     async def _conclude(self, entry: Entry, intent: Intent, result: Searched) -> None:
         """Commit what the log has: all of the intent; of a group perhaps only the first batches, which an earlier try
         had sent; or the first part of a batch that is stored in parts. The rest is dropped, and looked for later (rule
@@ -262,9 +280,10 @@ class Takeover:
                 offset = offset_of(stored, batch.base_sequence)
                 window.append(WindowBatch(batch.base_sequence, found, offset, digest=digest))
             if found < batch.record_count:
-                dropped.append(advance(batch.base_sequence, found))
+                whole = BatchIdentity(intent.producer_epoch, batch.base_sequence, batch.record_count)
+                dropped.append(rest_of(whole, found))
         if dropped:
-            stream.schedule_audit(self._bound_of(intent), intent.producer_epoch, dropped)
+            stream.schedule_audit(self._bound_of(intent), dropped)
         done = committed(entry, window, result.end_offset, result.anchor) if window else released(entry)
         if await stream.write(done) and stream.is_conditional:
             say_fenced(stream, done)
@@ -366,6 +385,8 @@ class Takeover:
         entry = stream.held.entry
         if self._lease_epoch != self._instance.lease_epoch or entry is None:
             stream.held.forget()
+        elif self._is_blind:
+            stream.held.forget_absent()
         elif isinstance(result, Searched) and result.is_cut and self._was_append_reservation:
             await stream.write(ambiguous(entry, self._instance.data_generation))
         elif isinstance(result, Searched):
@@ -426,7 +447,7 @@ class Takeover:
         missing = lowest_missing(done, (batch.identity for batch in self._stream.queue))
         if missing is not None:
             bound = Position(self._searched_to, NO_ANCHOR)
-            self._stream.schedule_audit(bound, missing.producer_epoch, [missing.base_sequence])
+            self._stream.schedule_audit(bound, [missing])
 
     # ------------------------------------------------------------------ searching
     async def _search(self, intent: Intent, contents: Mapping[bytes, tuple[BatchIdentity, ...]]) -> Resolution:
@@ -472,6 +493,9 @@ class Takeover:
         if intent.leader >= 0:
             brokers_to_check.add(intent.leader)
         self._led_at = stream.observers.time.now
+        may_hide = stream.log_may_hide_producers and not stream.is_conditional  # those are known by their place (R23)
+        self._is_blind = not self._is_stored and not stream.queue and may_hide
+        joints = self._joints() if wanted is None and may_hide else ()
         return LogSearch(
             Wanted(
                 *(stream.topic, stream.partition, stream.producer_id, self._checkpoint or bound, wanted),
@@ -479,10 +503,22 @@ class Takeover:
                 contents=contents,
                 # a conditional partition is read to where the log ends now (rule R23)
                 follows_end=stream.is_conditional,
+                joints=joints,
                 wider=None if self._checkpoint is None else bound,
                 is_wanted=always if self._is_stored else self._is_wanted,
             )
         )
+
+    def _joints(self) -> tuple[Joint, ...]:
+        """Return where batches of the producer may meet: where the waiting ones and what was unrecoverable begin and
+        end, where the entry ends, and where these epochs begin."""
+        entry, left = self._stream.held.entry, self._unrecoverable
+        known = [batch.identity for batch in self._stream.queue]
+        if entry is not None:
+            known.append(BatchIdentity(entry.producer_epoch, entry.next_sequence, 0))
+        if left is not None:
+            known += [BatchIdentity(left.producer_epoch, one.base_sequence, one.record_count) for one in left.batches]
+        return tuple(dict.fromkeys(joint for one in known for joint in joints_of(one)))
 
     def _renewed(self, entry: Entry, owner: bytes, leader: int | None = None) -> Entry:
         return renewed(entry, owner, None, leader, self._moved_to)

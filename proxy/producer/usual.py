@@ -15,13 +15,15 @@ from ...codecs.convert import HeaderRefused, wrap_plain
 from ...codecs.errors import WireError
 from ...codecs.steps import STEP_BYTES
 from ...state.entry import NO_ANCHOR, NO_PRINCIPAL
+from ...state.names import NO_EPOCH
 from ...state.packed import PackedEntry
 from .. import limits
+from ..flow.form import Form
 from ..flow.wrapper import Wrapper
 from ..partition_log.log_offsets import Position
 from .append import GroupAppend, Prepared, Wrapped
 from .batch import Batch
-from .grouping import gather, planning
+from .grouping import gather, planning, sent_as_is
 from .outside import AppendTarget
 from .stream import NO_INTENT, Stream
 
@@ -90,12 +92,7 @@ class UsualCase:
         """Prepare a group: this batch, and what follows it in the queue. None: something is unusual, see ``why``, and
         nothing has happened."""
         stream = self._stream
-        entry, reservation, instance, broker = (
-            stream.held.packed,
-            stream.held.append_reservation,
-            stream.instance,
-            self._broker,
-        )
+        entry, reservation, broker = stream.held.packed, stream.held.append_reservation, self._broker
         if broker is None or not broker.takes_batches or stream.context.outside.leaders.cluster is not self._cluster:
             broker = self._leader()
         self.why = why = self._why_not(first, entry, broker)
@@ -103,43 +100,39 @@ class UsualCase:
             return None
         assert entry is not None
         assert broker is not None
-        group = gather(first, stream.queue) if stream.queue else [first]
+        is_plain = stream.marked_epoch == NO_EPOCH and not stream.topics.old_format
+        form = broker.form if is_plain else stream.form_at(broker)
+        if reservation is not None and not form.names_producers:  # R2: it was taken when batches left in another form
+            self.why = Unusual.APPEND_RESERVATION
+            return None
+        group = gather(first, stream.queue, form) if stream.queue else [first]
         if stream.observers.begin_trace is not None and self._is_traced(group):
             self.why = Unusual.TRACED
             return None
+        pieces: deque[Wrapper] | None = None
         records: list[memoryview] = []
         for batch in group:
             records += (batch.records,)
-        pieces: deque[Wrapper] | None = None
-        wrapped: Wrapped
-        made = wrap_plain(records, limits.DECOMPRESSED_BYTES_MAX)
+        made = None if form.is_v2 else wrap_plain(records, limits.DECOMPRESSED_BYTES_MAX)
+        wrapped: Wrapped | None = sent_as_is(first) if form is Form.OWN_IDS else None
         if made is not None:
             message_set, anchor, content, max_timestamp, digests = made
             wrapped, at = (message_set, anchor, content, max_timestamp), 0
             for batch in group:
                 batch.digest, at = digests[at : at + 8], at + 8
-        else:
-            pieces = self._wrap_in_steps(group, records)
+        elif wrapped is None:
+            pieces = self._plan_in_a_step(group, records, form)
             if pieces is None:
                 self.why = Unusual.LARGE
                 return None
             piece = pieces[0]
             wrapped = piece.message_set, piece.anchor, piece.first_content, piece.max_timestamp
+        instance = stream.instance
         bound = stream.bounds.known[self._place][1]
         if entry.end_offset > bound.offset:  # R8: the later of both
             bound = Position(entry.end_offset, entry.anchor)
-        return Prepared(
-            entry,
-            group,
-            broker.id,
-            broker,
-            bound,
-            wrapped,
-            pieces,
-            reservation,
-            instance.lease_epoch,
-            instance.instance_id,
-        )
+        whose = instance.lease_epoch, instance.instance_id
+        return Prepared(entry, group, broker.id, broker, form, bound, wrapped, pieces, reservation, *whose)
 
     def _why_not(self, first: Batch, entry: PackedEntry | None, broker: AppendTarget | None) -> Unusual | None:
         """Return what a flow has to look at first; None: nothing, about this batch, its producer, its partition and
@@ -230,13 +223,13 @@ class UsualCase:
                 return True
         return False
 
-    def _wrap_in_steps(self, group: list[Batch], records: list[memoryview]) -> deque[Wrapper] | None:
+    def _plan_in_a_step(self, group: list[Batch], records: list[memoryview], form: Form) -> deque[Wrapper] | None:
         """Convert the group as flows do. None: it takes more than one step, or cannot be done."""
         stream = self._stream
         # With spans, a record's headers may name a trace, which decides whether the batch is sampled: a flow looks.
         if stream.observers.begin_trace is not None or sum(map(len, records)) > STEP_BYTES:
             return None
-        steps = planning(stream.target, group)
+        steps = planning(stream.target, group, form)
         try:
             next(steps)
         except StopIteration as end:

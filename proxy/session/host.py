@@ -19,6 +19,7 @@ from ..broker.broker import Broker
 from ..connection.shell import ConnectionHost
 from ..hidden_ranges.known import KnownHiddenRanges
 from ..old_clients.watch import OldClientWatch
+from ..producer.batch import Answer
 from ..producer.retry_notes import Key
 from ..producer.sequencer import Sequencer
 from ..settings.addresses import PlaceOf
@@ -26,6 +27,7 @@ from ..settings.config import TopicDefaults
 from .conditional_topics import ConditionalTopics
 from .describe_producers import Told
 from .names import NamesClient
+from .routing import BatchKind, Way
 from .sweeper import Sweepable, Sweeper
 
 
@@ -43,6 +45,10 @@ class ProduceHost(Protocol):
     @property
     def conditional_topics(self) -> ConditionalTopics:
         """They are the same for as long as the process lives."""
+        ...
+
+    def way_of(self, topic: str, kind: BatchKind) -> Way | Answer:
+        """Return where a batch for this topic goes, or its refusal (``routing.py``)."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""Batches without a producer id, as an old broker takes them (rule R20): converted where the broker's format needs it,
+"""Batches without a producer id, as their broker takes them (rule R20): converted where the broker's format needs it,
 in order, with the acks of their request. Owns the conversion and the answers of one request. Stores nothing and writes
 no batch marker."""
 
@@ -13,8 +13,10 @@ from ...codecs.batch_marker import MAGIC, parse_batch_marker
 from ...codecs.compression import Codec
 from ...codecs.convert import HeaderPolicy, HeaderRefused, converting_one
 from ...codecs.errors import WireError
+from ...codecs.header_marker import may_be_marker
 from ...codecs.message_set import iterate_shallow
 from ...codecs.produce import API_KEY, PartitionRecords, encode_request, parse_response
+from ...codecs.record_batch import MAGIC as RECORD_BATCH
 from ...codecs.record_batch import magic_of, parse_single_batch
 from ...codecs.steps import STEP_BYTES, STEP_RECORDS, Steps
 from ...reactor import Buffer
@@ -60,15 +62,20 @@ class NonIdempotentBatches:
         host: NonIdempotentHost,
         sender: str,
         refused: Callable[[str], None],
+        batch_version: int | None = None,
     ) -> None:
         """``parts``: the batches, each with the callback for its answer. ``request_held``: counts the bytes of the
-        request. ``refused`` is called with the reason why something cannot be forwarded."""
+        request. ``refused`` is called with the reason why something cannot be forwarded. ``batch_version``: of Produce,
+        where the broker stores format v2; None: it does not."""
         self.sendable: list[tuple[str, int, Buffer]] = []
         self._host = host
         self._sender = sender
         self._parts = parts
         self._request_held = request_held  # kept as long as this is: the client may go before they are converted
         self._refused = refused
+        is_stored = batch_version is not None and all(_is_batch(item.records) for item, _ in parts)
+        self._version = batch_version if batch_version is not None and is_stored else _VERSION
+        self._in_format = _as_they_are if is_stored else _old_formats
         # An estimate of the converted copies; their size is counted once they are made.
         size = sum(len(item.records or b"") for item, _ in parts)
         self._held: Held | None = Held(host.memory.hold_bytes, size + size // 4)
@@ -84,7 +91,7 @@ class NonIdempotentBatches:
             self._take(result.result())
             ready()
 
-        self._host.long_work.begin(partial(_old_formats, items, policy), self._sender, done, is_late=is_late)
+        self._host.long_work.begin(partial(self._in_format, items, policy), self._sender, done, is_late=is_late)
 
     def _take(self, message_sets: list[Buffer | Answer]) -> None:
         parts, self._parts = self._parts, ()
@@ -98,9 +105,10 @@ class NonIdempotentBatches:
 
     def send(self, pipe: RequestUpstream, acks: int, timeout_ms: int, failed: Callable[[str], None]) -> None:
         """Send them on. ``failed`` is called if the broker's answer leaves out a partition."""
-        body = encode_request(_VERSION, acks, timeout_ms, self.sendable)
+        version = self._version
+        body = encode_request(version, acks, timeout_ms, self.sendable)
         if acks == 0:
-            pipe.request(API_KEY, _VERSION, body, None)
+            pipe.request(API_KEY, version, body, None)
             for answer in self._waiting.values():
                 answer(Answer(0))
             return
@@ -112,7 +120,7 @@ class NonIdempotentBatches:
 
         def answered(response: memoryview) -> None:
             self._held = None
-            found, _throttle_ms = parse_response(response, 0, _VERSION)
+            found, _throttle_ms = parse_response(response, 0, version)
             for one in found:
                 done = self._waiting.pop((one.topic, one.partition), None)
                 if done is not None:
@@ -120,7 +128,27 @@ class NonIdempotentBatches:
             if self._waiting:
                 failed("the broker's answer leaves a partition out")
 
-        pipe.request(API_KEY, _VERSION, body, answered)
+        pipe.request(API_KEY, version, body, answered)
+
+
+def _is_batch(records: memoryview | None) -> bool:
+    try:
+        return records is not None and magic_of(records) == RECORD_BATCH
+    except WireError:
+        return False
+
+
+def _as_they_are(items: Sequence[PartitionRecords], _policy: HeaderPolicy) -> Steps[list[Buffer | Answer]]:
+    """Return all batches of format v2 of a request, for a broker that stores it, but those that could be taken for ones
+    with a batch marker."""
+    made: list[Buffer | Answer] = []
+    for item in items:
+        assert item.records is not None
+        header = parse_single_batch(item.records)
+        is_marker = may_be_marker(header.producer_epoch)
+        made.append(answers.marker_without_id(header.producer_epoch) if is_marker else item.records)
+    yield from ()
+    return made
 
 
 def _old_formats(items: Sequence[PartitionRecords], policy: HeaderPolicy) -> Steps[list[Buffer | Answer]]:

@@ -22,9 +22,11 @@ from ...codecs.headers import RequestHeader, encode_response_header
 from ...codecs.message_set import OVERHEAD_BYTES
 from ...codecs.produce import (
     API_KEY,
+    CLIENT_VERSION_MAX,
     FLEXIBLE_VERSION,
     PartitionAnswer,
     PartitionRecords,
+    ProduceRequest,
     encode_response,
     parse_request,
 )
@@ -56,6 +58,7 @@ from ..producer.batch import Answer, Batch
 from ..producer.retry_notes import Key, Link, RetryNotes
 from .conditional_topics import reading_expected_offset
 from .host import ProduceHost
+from .routing import BatchKind, Way
 from .sweeper import UNORDERED
 
 _NOT_SERVED_FLAGS: Final = CONTROL_FLAG | TRANSACTIONAL_FLAG
@@ -374,8 +377,10 @@ class ProduceCall(Part):
                 self._refuse(part, answers.invalid("the partition is named twice in one request", prefix.version))
             elif topic in self.denied:
                 self._start_part(part, of_part, now, denied=answers.denied(self.denied[topic]))
-            elif prefix.is_transactional:
-                self._refuse(part, answers.transactional())
+            elif isinstance(way := self._way_of(topic, part.index), Answer):
+                self._refuse(part, way)
+            elif way is Way.PASSES:
+                self._go_plainly((PartitionRecords(topic, place[1], of_part), part.answer), gathered)
             elif TOPIC_NAME.fullmatch(topic) is None:
                 self._refuse(part, answers.impossible_topic())
             else:
@@ -396,6 +401,12 @@ class ProduceCall(Part):
             self._produce_plainly(gathered.plain)
         if self.chunks is None and (named := [part for part in parts if part.key is not None]):
             self.host.sweep(self, named)
+
+    def _way_of(self, topic: str, _index: int) -> Way | Answer:
+        """Return where a batch of the request goes, or its refusal. One without a producer id is taken for one with,
+        as the engine passes it on itself."""
+        kind = BatchKind.TRANSACTIONAL if self.prefix.is_transactional else BatchKind.IDEMPOTENT
+        return self.host.way_of(topic, kind)
 
     # R18 lives here: what is not known in time is answered with a retriable code.
     def time_is_up(self, parts: Sequence[Part]) -> None:
@@ -491,7 +502,7 @@ class ProduceCall(Part):
         if codec >= _ZSTD and (codec > _ZSTD or self.prefix.version < _ZSTD_SINCE):
             return answers.codec_not_served()
         if producer_id < 0:
-            return None
+            return self._refusal_without_id(producer_epoch)
         if base_sequence < 0 or producer_epoch < 0:
             return answers.invalid("a batch with a producer id needs a sequence and an epoch", self.prefix.version)
         if producer_id == CONDITIONAL_ID:
@@ -502,6 +513,10 @@ class ProduceCall(Part):
         elif is_conditional:
             return None  # its records have to say where it is to be (R23); nothing else of it is looked at before
         return None if self.prefix.acks in (-1, 1) else answers.invalid_acks(self.prefix.acks)
+
+    def _refusal_without_id(self, _producer_epoch: int) -> Answer | None:
+        """Return the refusal of a batch without a producer id; None if there is none."""
+        return None
 
     def _start_expected(
         self, part: Part, records: memoryview, header: BatchHeader, now: float, gathered: Gathered
@@ -652,8 +667,7 @@ class ProduceCall(Part):
 
     def _encoded(self, found: Sequence[Answer | None]) -> Sequence[Buffer]:
         prefix = self.prefix
-        body = encode_response(
-            prefix.version,
+        body = self._encoded_body(
             [
                 PartitionAnswer(
                     *place,
@@ -665,11 +679,14 @@ class ProduceCall(Part):
                 )
                 for place, answer in zip(prefix.places, found, strict=True)
                 if answer is not None
-            ],
+            ]
         )
         correlation_id = int.from_bytes(self._correlation_id, "big", signed=True)
         start = encode_response_header(API_KEY, prefix.version, correlation_id)
         return _SIZE.pack(len(start) + len(body)), start, body
+
+    def _encoded_body(self, found: Sequence[PartitionAnswer]) -> bytes:
+        return encode_response(min(self.prefix.version, CLIENT_VERSION_MAX), found)
 
 
 class ProduceRequests:
@@ -723,7 +740,12 @@ class ProduceRequests:
 
     def parse(self, client: ProduceClient, frame: Frame, header: RequestHeader) -> ProduceCall:
         """Parse any request. Raises WireError."""
-        request = parse_request(frame, header.body_offset, header.api_version)
+        return self.made_of(client, frame, header, parse_produce(frame, header))
+
+    def made_of(
+        self, client: ProduceClient, frame: Frame, header: RequestHeader, request: ProduceRequest
+    ) -> ProduceCall:
+        """Return what is made of a request that was parsed."""
         places, records = [], []
         for item in request.partitions:
             places.append((item.topic, item.partition))
@@ -750,6 +772,12 @@ class ProduceRequests:
         if prefix.acks:  # with acks=0 no answer is sent
             prefix.keep_answer()
         self.prefixes[frame[:_CORRELATION_AT] + frame[_CLIENT_AT:prefix_bytes]] = prefix
+
+
+def parse_produce(frame: Frame, header: RequestHeader) -> ProduceRequest:
+    """Return a request that names its topics, in any version. Versions 10 to 12 are laid out as 9 is. Raises
+    WireError."""
+    return parse_request(frame, header.body_offset, min(header.api_version, CLIENT_VERSION_MAX))
 
 
 def wrapper_bytes(header: BatchHeader, size: int) -> int:

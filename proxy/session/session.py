@@ -471,7 +471,10 @@ class Session(Handler):
         if broker is None:
             self.abort("the broker is away")
             return
-        batches = self._converting = NonIdempotentBatches(parts, held, self._host, self.address, self._report_refusal)
+        version = broker.pool.batch_version if broker.form.is_v2 else None
+        batches = self._converting = NonIdempotentBatches(
+            parts, held, self._host, self.address, self._report_refusal, version
+        )
         is_at_once = True
 
         def ready() -> None:

@@ -106,6 +106,7 @@ class Settings:
     dropped_headers: tuple[str, ...] = TRACING_HEADERS
     upstream_idempotence: tuple[str, ...] = ()
     conditional_topics: tuple[str, ...] = ()
+    engine_topics: tuple[str, ...] = ()
     hidden_ranges_topic: str | None = None
     log_lines_per_minute_max: int = limits.LINES_PER_MINUTE_MAX
     topics: TopicDefaults = TopicDefaults()
@@ -116,3 +117,8 @@ class Settings:
     log_format: str = "text"
     journal: JournalSettings | None = None
     workers: int = 1
+
+    @property
+    def topics_of_engine(self) -> tuple[str, ...]:
+        """Patterns of the topics on which the proxy gives idempotence where brokers give it on all others."""
+        return (*self.engine_topics, *self.conditional_topics)

@@ -220,7 +220,7 @@ class ProducersSection(Section):
 class TopicsSection(Section):
     """What a topic gets that is created without a number (`-1`, CreateTopics 4): brokers before 2.4 cannot be asked to
     choose. Best what the brokers have in `num.partitions` and `default.replication.factor`. Can be reloaded, but for
-    `conditional`."""
+    `conditional` and `engine`."""
 
     default_partitions: Annotated[int, Field(ge=1, le=limits.NEW_TOPIC_PARTITIONS_MAX)] = 1
     """Partitions of such a topic."""
@@ -229,10 +229,14 @@ class TopicsSection(Section):
     conditional: TextList[str] = Field(default=[])
     """Topics that take only batches which say at which offset they have to be; * stands for any text. All proxies of a
     cluster name need the same list. Not reloaded."""
+    engine: TextList[str] = Field(default=[])
+    """Topics on which the proxy gives idempotence, with Redis, where brokers give it on all others (native); * stands
+    for any text. Those of `conditional` are such topics, too. All proxies of a cluster name need the same list. Not
+    reloaded."""
 
     def to_settings(self) -> TopicDefaults:
         """Return plain data."""
-        return TopicDefaults(**self.model_dump(exclude={"conditional"}))
+        return TopicDefaults(**self.model_dump(exclude={"conditional", "engine"}))
 
 
 class OldClientsSection(Section):
@@ -444,6 +448,7 @@ class Configuration(BaseSettings):
             dropped_headers=tuple(self.producers.dropped_headers),
             upstream_idempotence=tuple(self.producers.upstream_idempotence),
             conditional_topics=tuple(self.topics.conditional),
+            engine_topics=tuple(self.topics.engine),
             hidden_ranges_topic=self.hidden_ranges.topic,
             topics=self.topics.to_settings(),
             old_clients=self.old_clients.to_settings(),

@@ -25,6 +25,7 @@ _NAMES: Mapping[str, str] = {
     "dropped_headers": "producers.dropped_headers",
     "upstream_idempotence": "producers.upstream_idempotence",
     "conditional_topics": "topics.conditional",
+    "engine_topics": "topics.engine",
     "hidden_ranges_topic": "hidden_ranges.topic",
     "admin": "admin.bind",
     "log_level": "log.level",
@@ -41,7 +42,7 @@ _KEY_PASSWORD = re.compile(r".+\.tls\.key_password$")
 _RELOADED = (
     "limits.",
     "old_clients.",
-    "topics.default_",  # but not topics.conditional: a topic must not change its kind while it is written to
+    "topics.default_",  # no list of topics: a topic must not change its kind while it is written to
     "upstream.sasl.",
     "redis.username",
     "redis.password",

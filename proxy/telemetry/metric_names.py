@@ -348,14 +348,6 @@ UNKNOWN_OUTCOME_AGE: Final = Metric(
     "unknown_outcome.age", "gauge", "s", "Age of the oldest append in doubt; 0 if there is none."
 )
 BROKER_UP: Final = Metric("broker.up", "gauge", "1", "1 if the broker can be reached, else 0.", ("broker",))
-BROKER_HELD: Final = Metric(
-    "broker.held",
-    "gauge",
-    "1",
-    "1 if batches with a producer id wait for this broker, as it stores message format v2, else 0. Not there where the "
-    "brokers give idempotence.",
-    ("broker",),
-)
 PRODUCE_CONNECTIONS: Final = Metric(
     "produce_connections.open",
     "gauge",
@@ -453,7 +445,6 @@ MOST_OF_WORKERS: Final = (
     *(
         DRAINING,
         UNKNOWN_OUTCOME_AGE,
-        BROKER_HELD,
         PORTS_TAKEN,
         REDIS_MEMORY_USED,
         REDIS_MEMORY_LIMIT,

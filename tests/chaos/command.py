@@ -21,7 +21,7 @@ from .journals import Journals
 from .producers import CONFLUENT, FAMILIES, JAVA_3, JAVA_4, KAFKA_PYTHON
 from .report import has_anomalies, is_clean, result_of, table_of
 from .run import Pace, run
-from .scene import Layout
+from .scene import LEGACY, Layout
 
 _STAMPED: dict[str, str | int] = {"message.timestamp.type": "LogAppendTime"}
 _TOPICS = {"chaos": {}, "stamped": _STAMPED}
@@ -41,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         outstanding_max=options.outstanding,
         seed=seed,
         with_proxies=not options.control,
+        version=options.broker,
+        settings=options.settings,
         workers=options.workers,
         committed=options.committed,
     )
@@ -84,6 +86,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--minutes", type=float, default=20.0, help="how long things are broken (default: %(default)s)")
     parser.add_argument("--seed", type=int, help="of the faults (default: drawn, and told)")
     parser.add_argument("--control", action="store_true", help="without proxies and without idempotence")
+    parser.add_argument("--broker", default=LEGACY, help="the release of Kafka (default: %(default)s)")
+    parser.add_argument("--settings", default="", help="of the proxies, in YAML: 'upstream: {idempotence: proxy}'")
     parser.add_argument(
         "--committed", action="store_true", help="proxies are the last commit, not the files as they are"
     )

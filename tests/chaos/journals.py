@@ -8,6 +8,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from idemproxy.codecs.batch_marker import Identity
+from idemproxy.codecs.header_marker import header_marker_of
+
 from .oracle import Place
 
 Producer = tuple[int, int]
@@ -71,6 +74,12 @@ class Journals:
             if one.base_sequence <= sequence < one.base_sequence + one.record_count
         ]
         return sorted(found)
+
+    def by_marker(self) -> dict[int, Identity]:
+        """Every batch that was sent, by the marker that it has in message format v2."""
+        sent = ((producer, one) for (_, producer), found in self._sent.items() for one in found)
+        names = {Identity(*producer, one.base_sequence, one.record_count) for producer, one in sent}
+        return {header_marker_of(name): name for name in names}
 
     def appended_before(self, place: Place, offset: int) -> int | None:
         """A time when a record was in the log for certain: a broker had acknowledged it, or one after it."""

@@ -56,8 +56,10 @@ class Proxy:
         relay: Relay,
         product: Path,
         workers: int = 1,
+        settings: str = "",
     ) -> None:
-        """``product``: the folder with the package. ``workers``: processes."""
+        """``product``: the folder with the package. ``workers``: processes. ``settings``: in
+        YAML."""
         self.name = name
         journal = directory / "journal.jsonl"
         self.journals = [journal] if workers == 1 else [of_worker(journal, one + 1) for one in range(workers)]
@@ -79,6 +81,7 @@ class Proxy:
                 *("--advertised-host", CLIENT_HOST, "--journal", os.fspath(journal)),
                 *(() if workers == 1 else ("--workers", str(workers))),
             ),
+            settings=settings,
         )
         self.process.use_product(product)
         first = self.process.address[1]

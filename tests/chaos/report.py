@@ -35,6 +35,8 @@ def result_of(
     violations += [f"told another offset: {text}" for text in findings.examples_of_misplaced] if with_proxies else []
     return {
         "seed": story.seed,
+        "broker": story.version,
+        "settings": story.settings,
         "minutes": minutes,
         "proxies": len(story.journals),
         "workers": story.workers,

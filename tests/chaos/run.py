@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from idemproxy.codecs.batch_marker import Identity
+
 from .clock import now_ms
 from .faults import Fault, Saboteur
+from .journals import Journals
 from .oracle import Findings, Oracle, Place, whole_lines
 from .payload import decode
 from .scene import Layout, Scene
@@ -27,6 +30,8 @@ class Story:
     """All that remains of a run, for attribution and report."""
 
     seed: int
+    version: str
+    settings: str
     seconds: float
     began_ms: int
     faults: list[Fault]
@@ -77,16 +82,19 @@ def run(directory: Path, layout: Layout, pace: Pace, say: Callable[[str], None])
         notes = [f"{scene.open_intents()} intents were left open in Redis"] if scene.proxies else []
         say("reading back: segment files of all replicas, and a plain consumer")
         oracle = Oracle()
+        sent = Journals({proxy.name: proxy.journals for proxy in scene.proxies}).by_marker()
         owners: dict[str, set[int]] = {}
         logs: dict[Place, PartitionLog] = {}
         for topic in layout.topics:
-            problems += _read_topic(scene, topic, oracle, logs, owners, notes)
+            problems += _read_topic(scene, topic, oracle, logs, sent, owners, notes)
         told = [(one.task.family, one.task.name, one.task.topic, one.told_file) for one in scene.producers]
         for _, name, topic, path in told:
             with path.open() as lines:
                 oracle.take_told(name, topic, whole_lines(lines))
         return Story(
             seed=layout.seed,
+            version=layout.version,
+            settings=layout.settings,
             seconds=seconds,
             began_ms=began_ms,
             faults=saboteur.faults,
@@ -172,6 +180,7 @@ def _read_topic(
     topic: str,
     oracle: Oracle,
     logs: dict[Place, PartitionLog],
+    sent: Mapping[int, Identity],
     owners: dict[str, set[int]],
     notes: list[str],
 ) -> list[str]:
@@ -181,7 +190,7 @@ def _read_topic(
     for number in range(partitions):
         log = logs[topic, number] = PartitionLog()
         leader = cluster.leader(topic, number)
-        records = read_log(cluster.log_directories[leader], topic, number, log)
+        records = read_log(cluster.log_directories[leader], topic, number, log, sent)
         oracle.take_log((topic, number), _noting_owners(records, log, owners))
         if consumed[number] != (log.offsets, log.digests):
             problems.append(f"{topic} {number}: a consumer reads something else than what the leader has stored")

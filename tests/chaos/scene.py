@@ -11,9 +11,9 @@ from pathlib import Path
 from random import Random
 
 from idemproxy.demo.child_processes import ChildProcesses
-from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST
 from idemproxy.state.entry import unpack
+from testkit.real.brokers.kraft_cluster import cluster_class
 
 from . import proxies
 from .producers import CODECS, RunningProducer, Task
@@ -23,6 +23,7 @@ from .redis_pair import RedisPair
 from .relay import Address, Relay
 
 BROKERS = 3
+LEGACY = "0.10.2.2"
 CLIENT_LINK = proxies.LINK
 BROKER_LINK, REDIS_LINK, REPLICATION_LINK = "to-broker", "proxy-redis", "redis-replica"
 _ENTRY_KEYS = "idem:*:{*"
@@ -48,6 +49,10 @@ class Layout:
     outstanding_max: int
     seed: int
     with_proxies: bool
+    version: str = LEGACY
+    """Of Kafka."""
+    settings: str = ""
+    """Of the proxies, in YAML."""
     workers: int = 1
     """Processes of each proxy."""
     committed: bool = False
@@ -82,8 +87,9 @@ class Scene:
                 for number in range(BROKERS)
             ]
             bootstrap = self.relay.open("bootstrap", "any broker", (HOST, 0), self._any_broker)
-            self.cluster = LegacyCluster(
+            self.cluster = cluster_class(self.layout.version)(
                 self.directory / "cluster",
+                version=self.layout.version,
                 brokers=BROKERS,
                 advertised={number: gate.address for number, gate in enumerate(broker_gates)},
                 auto_create_topics=False,
@@ -189,6 +195,7 @@ class Scene:
                 self.relay,
                 product,
                 self.layout.workers,
+                self.layout.settings,
             )
             stack.callback(proxy.process.__exit__)
             self.proxies.append(proxy)

@@ -19,6 +19,8 @@ def story_in(directory: Path, findings: Findings, *, problems: list[str] | None 
     proxy_log.write_text(log)
     return Story(
         seed=1,
+        version="3.9.1",
+        settings="",
         seconds=2.0,
         began_ms=0,
         faults=[Fault("kill", "proxy-a", 1_090, 1_500, ""), Fault("cut", "to-broker", 9_000, 9_000, "", 3)],

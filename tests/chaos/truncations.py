@@ -1,4 +1,5 @@
-"""Where brokers truncated their replicas, as they print it themselves (``kafka.log.Log``). Reads files only."""
+"""Where brokers truncated their replicas, as they print it themselves (``kafka.log.Log``, later ``UnifiedLog``). Reads
+files only."""
 
 from __future__ import annotations
 
@@ -11,7 +12,11 @@ from typing import NamedTuple
 
 from .oracle import Place
 
-_LINE = re.compile(r"^(\S+ \S+),(\d{3}) INFO kafka\.log\.Log Truncating log (\S+)-(\d+) to offset (\d+)\.")
+_LINE = re.compile(
+    r"^(\S+ \S+),(\d{3}) INFO kafka\.log\.\w+ "
+    r"(?:Truncating log |\[(?:Unified)?Log partition=)(\S+)-(\d+)(?:, dir=\S+\] Truncating)? to offset (\d+)"
+)
+"""Up to 1.0, and since."""
 
 
 class Truncation(NamedTuple):

@@ -32,7 +32,8 @@ from idemproxy.codecs.convert import (
 )
 from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.framing import FrameSplitter
-from idemproxy.codecs.headers import parse_request_header, parse_response_header
+from idemproxy.codecs.header_marker import marking_batch, may_be_marker, read_header_marker
+from idemproxy.codecs.headers import RequestHeader, parse_request_header, parse_response_header
 from idemproxy.codecs.message_set import inner_messages, iterate_shallow, span, tail_is_partial, verify_crc
 from idemproxy.codecs.old_formats.lowering import lowering
 from idemproxy.codecs.record_batch import (
@@ -58,6 +59,7 @@ from idemproxy.proxy.hidden_ranges.records import UnreadableHiddenRange, key_of,
 from idemproxy.proxy.partition_log.offset_checkpoints import CheckpointFormatError, OffsetCheckpoints
 from idemproxy.proxy.pass_through.principal import MECHANISMS, Conversation
 from idemproxy.proxy.session.conditional_topics import reading_expected_offset
+from idemproxy.proxy.session.produce import parse_produce
 from idemproxy.proxy.telemetry.trace_context import TraceContexts
 from idemproxy.proxy.versions import KNOWN, OWN_RANGES, PASSED_MAX, detect
 from idemproxy.reactor import Buffer
@@ -109,7 +111,7 @@ def request_frame(data: bytes) -> None:
         key, version = header.api_key, header.api_version
         body = memoryview(data)[header.body_offset :]
         if key == 0:
-            _produce_request(data, header.body_offset, version)
+            _produce_request(data, header)
         elif key == 3:
             metadata.encode_client_answer(
                 min(max(version, 0), 4),
@@ -135,8 +137,8 @@ def request_frame(data: bytes) -> None:
         refusal(header.api_key, header.api_version, memoryview(data)[header.body_offset :])
 
 
-def _produce_request(frame: bytes, body_offset: int, version: int) -> None:
-    request = produce_codec.parse_request(frame, body_offset, version)
+def _produce_request(frame: bytes, header: RequestHeader) -> None:
+    request = parse_produce(frame, header)
     for item in request.partitions:
         if item.records is not None:
             _records(item.records)
@@ -217,6 +219,11 @@ def _records(records: memoryview) -> None:
             if sum(len(piece.message_set) for piece in pieces) != len(inner.message_set):
                 raise Broken("the halves of a batch are not all of it")
     at_once(digesting_batch(records, header, OUTPUT_BYTES_MAX))
+    if may_be_marker(header.producer_epoch):
+        marker = header.producer_epoch % (1 << 16) << 32 | header.base_sequence % (1 << 32)
+        marked = parse_single_batch(memoryview(at_once(marking_batch(records, marker))))
+        if read_header_marker(marked) != marker:
+            raise Broken("the marker in a header is read as another one")
     with suppress(WireError):
         at_once(reading_expected_offset(records, header))
 

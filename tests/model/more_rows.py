@@ -10,7 +10,8 @@ registrations that fence swaps (R2, R7), and that go while their owners live (R1
 goes back in time (R10, memory.py); z versions over an expiry (R2, expiry.py); B9 and on a leader that does not know
 that it is deposed (R6, R9, deposed.py); G1 and on by what a gap is proven (R11, confirm.py); l12 and on an append
 reservation instead of a reserve per batch (R2, `append_reservation.py`, `append_reservation_handover.py`); S1 and on producer names (R22,
-names.py); O1 and on conditional publish (R23, conditional.py, pipelined.py).
+names.py); O1 and on conditional publish (R23, conditional.py, pipelined.py); F1 and on the forms of what is stored (R6,
+R10, forms.py).
 """
 F = dict(crash=1, broken=1, reconnect=1)
 G = dict(N=3, window=3, group=2, tries=2)
@@ -51,6 +52,8 @@ HANDS = dict(hands=True, reconnect=1, slow=1)                     # a model of i
 BULK = dict(bulk=True)                                            # a model of its own
 NAME = dict(named=True)                                           # a model of its own
 BACK = dict(memory_of=True)                                       # a model of its own
+FORM = dict(forms_of=True)                                        # a model of its own
+OWN_IDS = dict(FORM, form='own', forms='own', lost=1)
 TWO = dict(leaders_of=True)                                       # a model of its own
 ANSWERED = dict(TWO, lost=1)
 R3 = dict(R, N=3, window=3, in_time=2, lost=1, fail=1)
@@ -596,4 +599,31 @@ ROWS = [
  ('V12', 'same, two consumers', 'holds', 1, dict(COPY, cut=1, begin=1, consumers=2)),
  ('V13', 'same, progress', 'holds', 1, dict(COPY, log=(2, 1), crash=1, flush=1, remove=1, **L)),
  ('V14', 'same, the log is cut off, progress', 'holds', 1, dict(COPY, cut=1, ranges=((1, 2), (2, 3)), refill=(3,), **L)),
+ ('F1', 'marked v2: retention deletes a batch before others of its producer, which nobody recognises; it counts as absent', 'I2', 1,
+  dict(FORM, loss=1, retain=2, front='absent')),
+ ('F2', 'R10: it is undecidable', 'holds', 1, dict(FORM, loss=1, retain=2, lost=1)),
+ ('F3', 'same, progress', 'holds', 1, dict(FORM, loss=1, retain=2, lost=1, **L)),
+ ('F4', 'wrapper v1: its batches name their producer', 'holds', 1, dict(FORM, form='wrapper', loss=1, retain=2, lost=1, front='absent')),
+ ('F5', 'marked v2: no log may be read for an unknown outcome, and it counts as absent', 'I1', 1, dict(FORM, lost=1, resolves='nothing')),
+ ('F6', 'nor for what Redis has lost', 'I1', 1, dict(FORM, loss=1, rebuilds='nothing')),
+ ('F7', 'R6: both are read; the log loses its end', 'holds', 1, dict(FORM, lost=2, retain=1, cut=1)),
+ ('F8', 'wrapper v1 and marked v2 take turns', 'holds', 1, dict(FORM, forms='wrapper marked', turn=2, lost=1, loss=1, retain=1)),
+ ('F9', 'marked v2 and own ids take turns', 'E', 1, dict(FORM, form='own', forms='own marked', turn=2, turns='free', refused='told')),
+ ('F10', 'own ids after marked v2, an unknown outcome is sent again', 'I1', 1,
+  dict(FORM, forms='own marked', turn=1, turns='free', lost=1, resolves='broker')),
+ ('F11', 'own ids for good, once each outcome is known', 'holds', 1, dict(FORM, forms='own marked wrapper', turn=2, lost=1)),
+ ('F12', 'own ids: what is in doubt is sent again to its leader', 'holds', 1, dict(OWN_IDS, resolves='broker', cut=1)),
+ ('F13', 'same, its leader has forgotten the producer', 'I1', 1, dict(OWN_IDS, resolves='broker', evict=1)),
+ ('F14', 'same, the log is read', 'holds', 1, dict(OWN_IDS, evict=1, cut=1, retain=1)),
+ ('F15', 'own ids: Redis loses all, retention, and the leader decides', 'holds', 1,
+  dict(OWN_IDS, loss=1, retain=2, resolves='broker', rebuilds='broker')),
+ ('F16', 'same, the leader has forgotten the producer', 'I1', 1, dict(OWN_IDS, loss=1, evict=1, resolves='broker', rebuilds='broker')),
+ ('F17', 'same, the log is read', 'holds', 1, dict(OWN_IDS, loss=1, evict=1, retain=1)),
+ ('F18', 'a proxy passes on what clients send, at once', 'I1', 1, dict(FORM, native=1, lost=1, passes='at once')),
+ ('F19', 'same, once each outcome is known: not heard by its client', 'I1', 1, dict(FORM, native=1, passes='known')),
+ ('F20', 'same, once no client may send it again', 'holds', 1, dict(FORM, native=1, lost=1)),
+ ('F21', 'same, progress', 'holds', 1, dict(FORM, native=1, lost=1, **L)),
+ ('F22', 'own ids and others take turns; what the broker refuses is looked for, and appended marked', 'holds', 1,
+  dict(FORM, form='own', forms='own marked wrapper', turn=2, turns='free', lost=1, loss=1, retain=1, evict=1)),
+ ('F23', 'same, progress', 'holds', 1, dict(FORM, form='own', forms='own marked', turn=2, turns='free', lost=1, evict=1, **L)),
 ]

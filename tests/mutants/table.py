@@ -1,5 +1,6 @@
 """The mutants, in the order of their rules: one for each rule, and one for each part of a rule to which the executable
 model has a counterexample of its own (dev/rules.md names these rows). At most 80: a new one takes another one's place.
+Those of one form alone are in ``forms.py``.
 And one made of each row of the table that says what is usual (``proxy/producer/usual.py``)."""
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import inspect
 from collections.abc import Iterator
 from textwrap import dedent
 
+from mutants.forms import FORMS
 from mutants.mutant import Mutant, mutant
 
 from idemproxy.proxy.producer.usual import Unusual, UsualCase
@@ -188,10 +190,10 @@ BY_HAND = (
         deaths=("I1",),
     ),
     mutant(
-        "held_broker_served",
-        "R6: a broker that stores format v2, in which a batch could not be found again, is sent none",
-        "simulation/test_held_brokers.py::test_a_broker_that_stores_v2_gets_no_batch_and_one_that_stores_v1_does",
-        Patch("proxy.broker.broker", "Broker._take_batches", "not self.is_held", "True"),
+        "walk_stands_still",
+        "R10: in a log of format v2 the batch that follows one that was found is known, too",
+        "unit/partition_log/test_recognised.py::test_from_a_joint_the_log_is_walked_to_its_end",
+        Patch("proxy.partition_log.recognised", "Recogniser._moves", "advance(base, count)", "base"),
     ),
     mutant(
         "commit_overwrites",
@@ -514,8 +516,8 @@ BY_HAND = (
         Patch(
             "proxy.broker.produce_connection",
             "ProduceConnection.send",
-            "encode_request(BROKER_VERSION_MAX, -1, timeout_ms, parts)",
-            "encode_request(BROKER_VERSION_MAX, 1, timeout_ms, parts)",
+            "encode_request(version, -1, timeout_ms, parts)",
+            "encode_request(version, 1, timeout_ms, parts)",
         ),
         deaths=("I3",),
     ),
@@ -637,8 +639,8 @@ BY_HAND = (
         Patch(
             "proxy.session.non_idempotent",
             "NonIdempotentBatches.send",
-            "encode_request(_VERSION, acks, timeout_ms, self.sendable)",
-            "encode_request(_VERSION, -1, timeout_ms, self.sendable)",
+            "encode_request(version, acks, timeout_ms, self.sendable)",
+            "encode_request(version, -1, timeout_ms, self.sendable)",
         ),
     ),
     mutant(
@@ -836,4 +838,4 @@ def _of_the_table() -> Iterator[Mutant]:
 
 
 OF_THE_TABLE = tuple(_of_the_table())
-MUTANTS = (*BY_HAND, *OF_THE_TABLE)
+MUTANTS = (*BY_HAND, *FORMS, *OF_THE_TABLE)

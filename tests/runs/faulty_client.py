@@ -34,9 +34,9 @@ class Ran:
 
 @dataclass(frozen=True, slots=True)
 class FaultyClient:
-    """What to run. ``every_nth_produce``: has a fault, on each side. ``ids_are_ours``: the proxy gives producer ids.
-    ``in_group``: it reads its records as a member of a group, too. ``without_proxy``: the broker alone, through the
-    relays."""
+    """What to run. ``every_nth_produce``: has a fault, on each side. ``settings``: of the proxy, in YAML.
+    ``ids_are_ours``: the proxy gives producer ids. ``in_group``: it reads its records as a member of a group, too.
+    ``without_proxy``: the broker alone, through the relays."""
 
     client: str
     records: int
@@ -44,6 +44,7 @@ class FaultyClient:
     seed: int
     broker: str = "0.10.2.2"
     broker_settings: Mapping[str, str | int] = field(default_factory=dict)
+    settings: str = ""
     ids_are_ours: bool = True
     one_in_flight: bool = False
     in_group: bool = False
@@ -59,6 +60,7 @@ class FaultyClient:
                 plan,
                 self.broker,
                 broker_settings=self.broker_settings,
+                settings=self.settings,
                 without_proxy=self.without_proxy,
             ) as scene,
         ):

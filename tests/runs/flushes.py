@@ -19,6 +19,7 @@ from random import Random
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.verdict import Verdict
 from testkit.real.brokers.kafka_cluster import verdict
+from testkit.real.brokers.kraft_cluster import cluster_class
 from testkit.real.clients.two_proxies_load import ClientLoad, LibrdkafkaClient
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.proxies.two_proxies_relays import SpreadingRelay
@@ -79,13 +80,14 @@ def run_flushes(
     flushes: int,
     seed: int,
     *,
+    settings: str = "",
     say: Callable[[str], None] = lambda _line: None,
 ) -> Flushed:
     """Empty Redis so many times under load. Some come while the proxies still work on the one before."""
     random = Random(seed)
     seconds: list[float] = []
     done = entries_lost = 0
-    with TwoProxies(directory, cluster) as pair, SpreadingRelay(pair.addresses, seed=seed) as relay:
+    with TwoProxies(directory, cluster, settings=settings) as pair, SpreadingRelay(pair.addresses, seed=seed) as relay:
         clients = [LibrdkafkaClient(f"client{number}", relay.address, topic, PARTITIONS) for number in range(PRODUCERS)]
         with ClientLoad(clients) as load:
             load.all_go_on()
@@ -111,16 +113,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--flushes", type=int, default=FLUSHES)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--broker", default="0.10.2.2", help="the release of Kafka (default: %(default)s)")
+    parser.add_argument("--settings", default="", help="of the proxies, in YAML")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
         name = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idemproxy-flushes-")))
-        cluster = stack.enter_context(LegacyCluster(name / "kafka", auto_create_topics=False))
+        cluster = stack.enter_context(
+            cluster_class(options.broker)(name / "kafka", version=options.broker, auto_create_topics=False)
+        )
         cluster.create_topic("flushes", PARTITIONS)
         flushed = run_flushes(
-            name / "pair", cluster, "flushes", options.flushes, options.seed, say=lambda line: print(line, flush=True)
+            name / "pair",
+            cluster,
+            "flushes",
+            options.flushes,
+            options.seed,
+            settings=options.settings,
+            say=lambda line: print(line, flush=True),
         )
     complaints = flushed.complaints()
-    append_result("flushes", {"seed": options.seed, "right": not complaints, **flushed.row()})
+    append_result(
+        "flushes",
+        {
+            "seed": options.seed,
+            "broker": options.broker,
+            "settings": options.settings,
+            "right": not complaints,
+            **flushed.row(),
+        },
+    )
     print(flushed.row(), *complaints, sep="\n", flush=True)
     return 1 if complaints else 0
 

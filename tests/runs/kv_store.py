@@ -12,7 +12,9 @@ import time
 from pathlib import Path
 from random import Random
 
-from idemproxy.demo.legacy_cluster import LegacyCluster
+from yaml import safe_dump, safe_load
+
+from testkit.real.brokers.kraft_cluster import cluster_class
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.kv_store import Nodes, Users, check, checker_program, kill_leaders, wait_until_served
 
@@ -28,12 +30,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="make kv-store", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--seed", type=int, default=int(time.time()))
+    parser.add_argument("--broker", default="0.10.2.2", help="the release of Kafka (default: %(default)s)")
+    parser.add_argument("--settings", default="{}", help="of the proxies, in YAML, beside topics.conditional")
     given = parser.parse_args()
     checker_program()
     random = Random(given.seed)
-    with tempfile.TemporaryDirectory() as name, LegacyCluster(directory := Path(name)) as cluster:
+    settings = safe_dump({"topics": {"conditional": ["kv-*"]}, **safe_load(given.settings)})
+    with (
+        tempfile.TemporaryDirectory() as name,
+        cluster_class(given.broker)(directory := Path(name), version=given.broker) as cluster,
+    ):
         cluster.create_topic(_TOPIC, _SHARDS)
-        with TwoProxies(directory, cluster, settings="topics: {conditional: [kv-*]}") as pair:
+        with TwoProxies(directory, cluster, settings=settings) as pair:
             bootstrap = ",".join("{}:{}".format(*address) for address in pair.addresses)
             with Nodes(directory, bootstrap, _TOPIC, _SHARDS, _NODES) as nodes:
                 users = Users(nodes, _SHARDS, _USERS, _KEYS, seed=given.seed)
@@ -58,6 +66,8 @@ def main() -> None:
     assert errors == [], errors
     figures = {
         "seed": given.seed,
+        "broker": given.broker,
+        "settings": given.settings,
         "seconds": round(seconds),
         "nodes": _NODES,
         "shards": _SHARDS,

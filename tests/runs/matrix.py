@@ -80,6 +80,7 @@ def run_cell(broker: BrokerKind, client: str, records: int, seed: int) -> tuple[
         seed,
         broker=broker.version,
         broker_settings=broker.settings,
+        settings=broker.proxy_settings,
         ids_are_ours=not broker.is_native,
         one_in_flight=one_in_flight,
         in_group=True,

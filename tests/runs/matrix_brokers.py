@@ -10,12 +10,13 @@ from testkit.real.brokers.kraft_cluster import NEWEST
 
 @dataclass(frozen=True, slots=True)
 class BrokerKind:
-    """A column of the table. ``is_native``: the proxy leaves idempotence to it."""
+    """A column of the table. ``is_native``: the proxy leaves idempotence to it. ``proxy_settings``: in YAML."""
 
     name: str
     version: str
     is_native: bool = False
     settings: Mapping[str, str] = field(default_factory=dict)
+    proxy_settings: str = ""
 
 
 _OLD_FORMAT = {"inter.broker.protocol.version": "0.10.2", "log.message.format.version": "0.10.2"}
@@ -28,4 +29,8 @@ BROKERS = (
     BrokerKind("2.8.2", "2.8.2", is_native=True),
     BrokerKind("3.9.1", "3.9.1", is_native=True),
     BrokerKind(NEWEST, NEWEST, is_native=True),
+    *(
+        BrokerKind(f"{version}, proxy", version, proxy_settings="upstream: {idempotence: proxy}")
+        for version in ("0.11.0.3", "2.8.2", "3.9.1", NEWEST)
+    ),
 )

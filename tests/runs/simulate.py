@@ -50,6 +50,8 @@ class Tally:
     answer_seconds_max: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     allowed: Counter[str] = field(default_factory=Counter)
+    forms: Counter[str] = field(default_factory=Counter)
+    """How the brokers of the worlds store batches -> how many worlds."""
     failures: dict[int, str] = field(default_factory=dict)
 
     def add(self, other: Tally) -> None:
@@ -62,6 +64,7 @@ class Tally:
         self.answer_seconds_max = max(self.answer_seconds_max, other.answer_seconds_max)
         self.faults += other.faults
         self.allowed += other.allowed
+        self.forms += other.forms
         self.failures |= other.failures
 
     @property
@@ -89,6 +92,7 @@ def run_some(first: int, count: int, batches: int) -> Tally:
         tally.batches += outcome.batches
         tally.faults.update(outcome.faults)
         tally.allowed.update(outcome.allowed)
+        tally.forms[outcome.form] += 1
         tally.calm_seconds_max = max(tally.calm_seconds_max, outcome.calm_seconds)
         tally.answer_seconds_max = max(tally.answer_seconds_max, outcome.answer_seconds_max)
         if outcome.problems:
@@ -186,6 +190,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     print(_progress(total, options.seeds, started))
     print("faults: " + ", ".join(f"{kind} {count}" for kind, count in total.faults.most_common()))
     print("allowed: " + ", ".join(f"{name} {count}" for name, count in total.allowed.most_common()))
+    print("forms: " + ", ".join(f"{form} {count}" for form, count in total.forms.most_common()))
     print(f"longest: {total.calm_seconds_max:.1f} s until all was done, {total.answer_seconds_max:.1f} s for an answer")
     if total.failures:
         print(f"failed: {sorted(total.failures)}")
@@ -199,6 +204,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "violations": len(total.failures),
         "failed_seeds": sorted(total.failures)[:SHOWN_MAX],
         "allowed": dict(sorted(total.allowed.items())),
+        "forms": dict(sorted(total.forms.items())),
         "calm_seconds_max": round(total.calm_seconds_max, 1),
         "answer_seconds_max": round(total.answer_seconds_max, 1),
         "seconds": round(time.monotonic() - started, 1),

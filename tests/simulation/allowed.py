@@ -12,6 +12,7 @@ from enum import Enum
 
 from simulation.log_records import InLog, identities_of
 
+from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import CONTENT_CODES, FINAL_CODES
 from testkit.virtual.cluster import Partition
 from testkit.virtual.log import MESSAGE_BYTES_MAX
@@ -81,6 +82,10 @@ class Allowed(Enum):
         "success for other records under the numbers of one of the last five batches, of which no digest is stored, as "
         "the entry was made of the batch markers in the log: a broker, which knows numbers alone, always answers so"
     )
+    REST_IS_LEFT = (
+        "87 for a batch of which the first part is stored in format v1, in which its broker takes no more at once, and "
+        "whose leader stores v2 since then: there a batch is appended as a whole"
+    )
     OLD_EPOCH = "47 for what was still under way when its producer itself began a newer epoch"
 
 
@@ -94,22 +99,44 @@ def may_be_refused(code: int, refusals: tuple[int, ...]) -> bool:
 
 def may_be_untold(partition: Partition) -> bool:
     """Has anything happened to the log after which its records no longer tell what was appended?"""
-    return bool(partition.met) or not keeps_batch_markers(partition)
+    harmless = {"compression changed"} if stores_batches(partition) else set()
+    return bool(partition.met - harmless) or not keeps_batch_markers(partition)
 
 
 def keeps_batch_markers(partition: Partition) -> bool:
     """Does every record that was ever appended there say whose it is?"""
     log = partition.log
     is_marked = all(identities_of(one.message) for one in (*log.history, *log.truncated, *log.lost))
+    if stores_batches(partition):
+        return is_marked
     is_kept = log.compression is None and log.message_format != 0 and "compression changed" not in partition.met
     return is_kept and is_marked
+
+
+def is_rest_left(partition: Partition, batch: Batch) -> bool:
+    """Is the beginning of the batch in the log, in format v1, and not its end? And has a leader stored v2 since?"""
+    holding = [
+        one for one in partition.log.history if any(record.value in batch.values for record in one.message.records)
+    ]
+    stored = {record.value for one in holding for record in one.message.records}
+    is_part = batch.values[0] in stored and batch.values[-1] not in stored
+    return is_part and all(one.message.magic != MAGIC for one in holding)
+
+
+def stores_batches(partition: Partition) -> bool:
+    """Is all that was ever appended there of format v2? A broker that packs such a batch again keeps its batch
+    marker."""
+    log = partition.log
+    appended = (*log.history, *log.truncated, *log.lost)
+    return bool(appended) and all(one.message.magic == MAGIC for one in appended)
 
 
 def is_forgotten(partition: Partition, told: Identity, mine: Sequence[Batch]) -> bool:
     """Was the record right before this batch, in its epoch, stored, and is it in the log no more? Or has it followed a
     batch of which that is true, with others between them that were refused for it, too? A broker refuses the rest of a
     pipeline so. ``mine``: the batches of its producer there."""
-    refused = [one.identity for batch in mine for one in batch.answers if one.error_code == OUT_OF_ORDER]
+    told_all = (one for batch in mine for one in (*batch.answers_as_whole, *batch.answers))
+    refused = [one.identity for one in told_all if one.error_code == OUT_OF_ORDER]
     while not _has_lost_the_record_before(partition, told, mine):
         ahead = (one for one in refused if (*told[:2], told.base_sequence) == (*one[:2], one.base_sequence + one[3]))
         if (before := next(ahead, None)) is None:

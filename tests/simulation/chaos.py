@@ -2,7 +2,7 @@
 
 Owns the run. What a seed makes of the world is in ``shape``, what breaks in ``troubles``, what is right in ``oracle``.
 As a program it replays seeds and tells the whole story of a single one that fails:
-``python -m simulation.chaos SEED [COUNT] [--batches N] [--as-drawn]``.
+``python -m simulation.chaos SEED [COUNT] [--batches N] [--as-drawn] [--form v2]``.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from simulation.allowed import Allowed, may_be_untold
 from simulation.oracle import Oracle
-from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, LOSE_WRITES, Shape, draw_shape
+from simulation.shape import BATCHES, CHAOS_SECONDS, FLUSH, FORMS, LOSE_WRITES, Shape, Upgrade, draw_shape
 from simulation.thefts import DENIED, judge_double, judge_inventor, judge_thief, judge_zombie
 from simulation.told import judge_where_they_stopped
 from simulation.troubles import Troubles
@@ -63,6 +64,10 @@ class Outcome:
     """Replays it."""
     is_as_drawn: bool
     """With ``--as-drawn``."""
+    form: str
+    """How its brokers store batches."""
+    is_form_forced: bool
+    """With ``--form``."""
 
     def explain(self) -> str:
         """For the one who reads a failure: how to see it again, what is wrong, what happened."""
@@ -71,6 +76,8 @@ class Outcome:
             again += f" --batches {self.batches_asked}"
         if self.is_as_drawn:
             again += " --as-drawn"
+        if self.is_form_forced:
+            again += f" --form {self.form}"
         return "\n".join([f"seed {self.seed}; see it again with: {again}", *self.problems, f"faults: {self.faults}"])
 
 
@@ -97,10 +104,16 @@ class Chaos:
     program = "simulation.chaos"
 
     def __init__(
-        self, seed: int, *, package: str = "idemproxy", batches: int = BATCHES, as_drawn: bool = False
+        self,
+        seed: int,
+        *,
+        package: str = "idemproxy",
+        batches: int = BATCHES,
+        as_drawn: bool = False,
+        form: str | None = None,
     ) -> None:
         self.seed = seed
-        self.batches_asked, self.as_drawn = batches, as_drawn
+        self.batches_asked, self.as_drawn, self.form = batches, as_drawn, form
         self.random = Random(seed)
         self.shape = self._draw(package)
         self.settings = self.shape.settings
@@ -122,7 +135,8 @@ class Chaos:
 
     def _draw(self, package: str) -> Shape:
         """The plan."""
-        return draw_shape(self.seed, batches=self.batches_asked, package=package, as_drawn=self.as_drawn)
+        asked = self.batches_asked
+        return draw_shape(self.seed, batches=asked, package=package, as_drawn=self.as_drawn, form=self.form)
 
     def run(self) -> Outcome:
         """Run to the end and check."""
@@ -145,11 +159,23 @@ class Chaos:
 
     def _play(self) -> list[str]:
         """Let everything happen; returns who does not get through."""
+        for upgrade in self.shape.upgrades:
+            self.world.network.schedule(upgrade.at, partial(self._upgrade, upgrade))
         problems = self._act(self.shape.batches, 1.0)
         if self.shape.idle_seconds:
             self._idle()
             problems += self._act(max(1, self.shape.batches // 3), SECOND_ACT_SHARE)
         return problems
+
+    def _upgrade(self, upgrade: Upgrade) -> None:
+        if not self.world.cluster.brokers[upgrade.broker].is_up:  # nobody upgrades what has just died
+            self.world.network.schedule(STEP_SECONDS, partial(self._upgrade, upgrade))
+            return
+        self.oracle.stores_both = True
+        how = upgrade.is_clean, False if upgrade.is_clean else None
+        self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=how[0], is_silent=how[1])
+        kind = f"broker stores v{upgrade.release.message_format}"
+        self.troubles.done[kind] = self.troubles.done.get(kind, 0) + 1
 
     def _judge(self, problems: list[str]) -> Outcome:
         """Look at all that is left, and at what clients got as answers."""
@@ -187,6 +213,8 @@ class Chaos:
             self.oracle.answer_seconds_max,
             self.program,
             self.as_drawn,
+            self.shape.form,
+            self.form is not None,
         )
 
     def _where_they_stopped(self, *, may_be_open: bool) -> list[str]:
@@ -311,10 +339,12 @@ class Chaos:
         self.world.network.schedule(seconds, send)
 
 
-def run_seed(seed: int, *, package: str = "idemproxy", batches: int = BATCHES, as_drawn: bool = False) -> Outcome:
-    """Run one seed to its end. ``batches``: about how many batches a world has, and ``as_drawn``, of ``draw_shape``,
-    are a part of the seed."""
-    return Chaos(seed, package=package, batches=batches, as_drawn=as_drawn).run()
+def run_seed(
+    seed: int, *, package: str = "idemproxy", batches: int = BATCHES, as_drawn: bool = False, form: str | None = None
+) -> Outcome:
+    """Run one seed to its end. ``batches``: about how many batches a world has, and ``as_drawn`` and ``form``, of
+    ``draw_shape``, are a part of the seed."""
+    return Chaos(seed, package=package, batches=batches, as_drawn=as_drawn, form=form).run()
 
 
 def main(arguments: list[str]) -> int:
@@ -324,11 +354,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("count", type=int, nargs="?", default=1)
     parser.add_argument("--batches", type=int, default=BATCHES, help="of a world, about (default: %(default)s)")
     parser.add_argument("--as-drawn", action="store_true", help="no world has the shipped settings for being shipped")
+    parser.add_argument("--form", choices=list(FORMS), help="of all worlds (default: by the seed)")
     options = parser.parse_args(arguments)
     started, totals = time.monotonic(), dict[str, int]()
     failed = batches = 0
     for seed in range(options.seed, options.seed + options.count):
-        outcome = run_seed(seed, batches=options.batches, as_drawn=options.as_drawn)
+        outcome = run_seed(seed, batches=options.batches, as_drawn=options.as_drawn, form=options.form)
         batches += outcome.batches
         for kind, number in outcome.faults.items():
             totals[kind] = totals.get(kind, 0) + number

@@ -1,6 +1,6 @@
 """Random worlds of conditional publish (rule R23): writers of one conditional partition at several proxies while
 everything breaks, and what has to hold. ``PYTHONPATH=tests python -m simulation.conditional SEED [COUNT] [--jobs 2]``
-replays seeds.
+replays seeds; ``--form v2`` forces how brokers store batches.
 
 What a seed makes of the world is in ``shape``, what breaks in ``troubles``."""
 
@@ -12,10 +12,11 @@ import sys
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 
 from simulation.chaos import CALM_SECONDS_MAX, STEP_SECONDS
-from simulation.shape import CHAOS_SECONDS, LOG_TROUBLES, OLDER, THEFT, draw_shape
+from simulation.shape import CHAOS_SECONDS, FORMS, LOG_TROUBLES, OLDER, THEFT, Upgrade, draw_shape
 from simulation.troubles import Troubles
 
 from idemproxy.codecs.message_set import encode_set
@@ -50,10 +51,10 @@ class Outcome:
 class ConditionalPartition:
     """The plan of one seed, and its run."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, form: str | None = None) -> None:
         self.seed = seed
         self.random = Random(seed)
-        self.shape = draw_shape(seed, as_drawn=True)
+        self.shape = draw_shape(seed, as_drawn=True, form=form)
         self.settings = replace(
             self.shape.settings,
             clients=1,
@@ -93,6 +94,8 @@ class ConditionalPartition:
         for writer in self.writers:
             writer.go_on()
         self._run_until(network.now + BEGIN_SECONDS_MAX, lambda: self.log.end_offset > 0)
+        for upgrade in self.shape.upgrades:
+            network.schedule(upgrade.at, partial(self._upgrade, upgrade))
         for name, rate in self.shape.troubles.items():
             if rate and name not in (*LOG_TROUBLES, OLDER, THEFT):
                 self.troubles.plan(name, rate, CHAOS_SECONDS * 0.95)
@@ -115,9 +118,17 @@ class ConditionalPartition:
         while network.now < until and not is_done():
             network.run(min(STEP_SECONDS, until - network.now))
 
+    def _upgrade(self, upgrade: Upgrade) -> None:
+        if not self.world.cluster.brokers[upgrade.broker].is_up:
+            self.world.network.schedule(STEP_SECONDS, partial(self._upgrade, upgrade))
+            return
+        how = upgrade.is_clean, False if upgrade.is_clean else None
+        self.world.cluster.upgrade_broker(upgrade.broker, upgrade.release, is_clean=how[0], is_silent=how[1])
+
     def _write_past(self) -> None:
         """Somebody writes to the broker itself."""
-        self.log.append(encode_set([(None, b"foreign", 0)], magic=1), self.world.network.now)
+        stores = self.settings.release.message_format
+        self.log.append(encode_set([(None, b"foreign", 0)], magic=1), self.world.network.now, stores=stores)
         self.log.advance(self.log.end_offset)
 
     # ------------------------------------------------------------------ what has to hold
@@ -172,14 +183,14 @@ class ConditionalPartition:
         return problems
 
 
-def play(seed: int) -> tuple[Outcome, str]:
+def play(seed: int, form: str | None = None) -> tuple[Outcome, str]:
     """Run one seed; also its whole story."""
-    conditional_partition = ConditionalPartition(seed)
+    conditional_partition = ConditionalPartition(seed, form)
     return conditional_partition.run(), conditional_partition.world.story()
 
 
-def _play_many(seed: int) -> Outcome:
-    return ConditionalPartition(seed).run()
+def _play_many(seed: int, form: str | None = None) -> Outcome:
+    return ConditionalPartition(seed, form).run()
 
 
 def main() -> None:
@@ -188,16 +199,18 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("count", type=int, nargs="?", default=1)
     parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--form", choices=list(FORMS), help="of all worlds (default: by the seed)")
     given = parser.parse_args()
     told: Counter[int] = Counter()
     failed = 0
     if given.count == 1:
-        outcome, story = play(given.seed)
+        outcome, story = play(given.seed, given.form)
         print("\n".join([outcome.explain(), story]) if outcome.problems else f"seed {given.seed}: no problem")
         sys.exit(1 if outcome.problems else 0)
+    play_one = partial(_play_many, form=given.form)
     with multiprocessing.Pool(given.jobs) as pool:
         seeds = range(given.seed, given.seed + given.count)
-        for number, outcome in enumerate(pool.imap_unordered(_play_many, seeds, chunksize=10), 1):
+        for number, outcome in enumerate(pool.imap_unordered(play_one, seeds, chunksize=10), 1):
             told += outcome.told
             if outcome.problems:
                 failed += 1

@@ -17,9 +17,9 @@ from testkit.virtual.mutant import Patch, patched_package
 from testkit.virtual.proxy import VirtualProxy
 
 READ = "read"
-ENDS_OWNED = {"released": "quiet", "reserved": "reserved"}
-"""By which functions an append reservation ends, and the state then. After it the store may lose writes before anybody
-looks."""
+ENDS = {"released": "quiet", "reserved": "reserved", "committed": "quiet"}
+"""By which functions an append reservation or an unknown outcome ends, and the state then. After it the store may lose
+writes before anybody looks."""
 PRODUCERS_MAX = 1000
 MADE = """\
 made: dict[int, tuple[Entry, str]] = {}
@@ -102,9 +102,9 @@ class StepsSeen:
                 continue
             by = "" if now.entry is last.entry else self._made.get(id(now.entry), (None, "?"))[1]
             before = last.state.value
-            if now.state.value == "unverified" and by in ENDS_OWNED:  # it had an append reservation: two steps at once
-                self.seen[before, ENDS_OWNED[by], by] += 1
-                before, by = ENDS_OWNED[by], ""
+            if now.state.value == "unverified" and by in ENDS:  # two steps at once
+                self.seen[before, ENDS[by], by] += 1
+                before, by = ENDS[by], ""
             if (before, now.state.value, by) == ("append reservation", "quiet", "committed"):
                 by = ""  # a commit leaves the append reservation: it has become another's since
             if by != READ:

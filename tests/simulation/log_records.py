@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 from idemproxy.codecs.batch_marker import Identity, parse_batch_marker
 from idemproxy.codecs.message_set import iterate_shallow
-from testkit.virtual.batches import identity_in, is_batch
+from testkit.virtual.batches import MAGIC, identity_in, is_batch
+from testkit.virtual.header_markers import SentIdentities
 from testkit.virtual.log import Message, Stored
 from testkit.virtual.producer import SEQUENCE_LIMIT, Batch
 
@@ -38,15 +39,19 @@ def nobodys(_record: bytes) -> Sequence[Identity]:
 
 def identities_of(message: Message) -> tuple[Identity, ...]:
     """Which batches a stored message names: by its batch marker, or as a batch of format v2. None: it names none."""
+    if message.marked_as is not None:
+        return (message.marked_as,)
     if message.producer_id >= 0:
         return (Identity(message.producer_id, message.producer_epoch, message.base_sequence, message.record_count),)
     return parse_batch_marker(message.key) or ()
 
 
-def producers_in(message_set: bytes) -> set[int]:
-    """Return whose batches are in what is produced to a partition."""
+def producers_in(message_set: bytes, sent: SentIdentities) -> set[int]:
+    """Return whose batches are in what is produced to a partition. ``sent``: what batch markers may stand for."""
     if is_batch(message_set):
-        return {identity_in(message_set)[0]}
+        producer_id, *fields = identity_in(message_set)
+        identity = sent.marked_as(*fields) if producer_id < 0 else None
+        return {producer_id if identity is None else identity.producer_id}
     named = [parse_batch_marker(message.key) or () for message in iterate_shallow(message_set)]
     return {identity.producer_id for identities in named for identity in identities}
 
@@ -63,7 +68,7 @@ def records_of(
         identities = identities_of(stored.message)
         inner = stored.message.records
         is_sure = True
-        if not identities and len(inner) == 1:
+        if not identities and len(inner) == 1 and stored.message.magic != MAGIC:
             names = sent_as(inner[0].value or b"")
             identities, is_sure = tuple(names[-1:]), len(names) == 1
         if sum(identity.record_count for identity in identities) != len(inner):

@@ -22,6 +22,7 @@ from simulation.allowed import (
     has_newer_epoch,
     is_forgotten,
     is_gap_of_failures,
+    is_rest_left,
     keeps_batch_markers,
     may_be_refused,
     may_be_unmarked,
@@ -35,6 +36,7 @@ from simulation.allowed import (
 from simulation.log_records import InLog, holds_all, producers_in, records_of, stored_with
 
 from idemproxy.codecs.batch_marker import Identity
+from testkit.virtual.batches import is_batch, parse_batch
 from testkit.virtual.broker import PROXY
 from testkit.virtual.broker_faults import ProduceSeen
 from testkit.virtual.client import VirtualClient
@@ -83,6 +85,8 @@ class Oracle:
         self._state_was_lost = False
         self._ids_get_old = ids_get_old
         self._has_names = has_names
+        self.stores_both = False
+        """Has a broker stored another format than before?"""
         self._expiry_seconds = expiry_seconds
         self._outstanding: dict[Where, ProduceSeen] = {}
         self._lost_values: dict[TopicPartition, tuple[int, set[bytes]]] = {}
@@ -211,7 +215,8 @@ class Oracle:
     def _judge_sender(self, seen: ProduceSeen) -> None:
         """Every record is sent by who made it: its value begins with his name."""
         for topic, partition, message_set in seen.body.partitions:
-            for message in parse_messages(message_set or b""):
+            data = message_set or b""
+            for message in [parse_batch(data)] if is_batch(data) else parse_messages(data):
                 makers = {(record.value or b"").split(b"/")[0].decode() for record in message.records}
                 if makers != {seen.principal}:
                     self._say((topic, partition), f"{seen.principal!r} sends what {makers} have made")
@@ -227,10 +232,9 @@ class Oracle:
             if self._outstanding.get(where) is seen:
                 del self._outstanding[where]
 
-    @staticmethod
-    def _producers_of(seen: ProduceSeen) -> Iterable[Where]:
+    def _producers_of(self, seen: ProduceSeen) -> Iterable[Where]:
         for topic, partition, message_set in seen.body.partitions:
-            producers = sorted(producers_in(message_set or b""))
+            producers = sorted(producers_in(message_set or b"", self.cluster.network.sent))
             yield from ((seen.peer, producer_id, topic, partition) for producer_id in producers)
 
     # ------------------------------------------------------------------ at the end
@@ -436,6 +440,8 @@ class Oracle:
             self.allowed[Allowed.REFUSED] += 1
         elif code == CANNOT_BE_TOLD and may_be_untold(self.cluster.partitions[partition]):
             self.allowed[Allowed.CANNOT_BE_TOLD] += 1
+        elif code == CANNOT_BE_TOLD and self.stores_both and is_rest_left(self.cluster.partitions[partition], batch):
+            self.allowed[Allowed.REST_IS_LEFT] += 1
         elif code == FENCED and self._has_names and client.ids_given_up:
             self.allowed[Allowed.FENCED_BY_ITSELF] += 1
         elif code == FENCED and self._went_on(client, batch, mine):

@@ -29,13 +29,26 @@ from testkit.virtual.broker_faults import (
     BrokerFaultRates,
 )
 from testkit.virtual.client import ClientSettings
+from testkit.virtual.client_bytes import ZSTD
 from testkit.virtual.cluster import ClusterSettings
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.network import NetworkSettings
 from testkit.virtual.redis import RedisFaultRates
+from testkit.virtual.releases import RAISED_3_9, RAISED_4_3, UPGRADES, Release
 from testkit.virtual.world import WorldSettings
 
 CHAOS_SECONDS = 12.0
+V1, V2, OWN, UPGRADED, ROLLED_BACK = "v1", "v2", "own", "upgraded", "rolled-back"
+"""How the brokers of a world store batches: its form. ``OWN``: v2, with the clients' producer ids, which the brokers
+check. The last two: v1 at first, then broker by broker v2, in half of the worlds with these ids, and at last v1
+again."""
+FORMS = {V1: 0.76, V2: 0.08, OWN: 0.08, UPGRADED: 0.05, ROLLED_BACK: 0.03}
+"""Form -> share of the worlds."""
+ZSTD_SHARE = 0.2
+"""Of the worlds with brokers of format v2 whose clients use it."""
+ISSUED_SHARE = 0.5
+"""Of the same whose producer ids are the brokers'."""
+RELEASES_OF_V2 = RAISED_3_9, RAISED_4_3
 IDLE_SECONDS = (660.0, 1800.0)
 IDLE_SHARE = 0.05
 """Of worlds that are idle for longer than anybody retries, and become active again."""
@@ -106,6 +119,10 @@ LOG_TROUBLES = {
     "compression changed": 2.0,
 }
 """What happens to the log by other hands, or by what the brokers' settings allow. ``allowed`` says what follows."""
+EVICTION = "producers forgotten"
+EVICTIONS_MAX = 6.0
+"""What brokers that check sequences forget of producers, as after ``producer.id.expiration.ms``: in worlds of the form
+``OWN``."""
 NAMES_SHARE = 0.15
 """Of worlds in which client ids are names of producers."""
 OLDER = "older instance"
@@ -147,6 +164,16 @@ LOSE_WRITES = (
 
 
 @dataclass(frozen=True, slots=True)
+class Upgrade:
+    """A broker is restarted as another release, ``at`` seconds after the chaos began."""
+
+    at: float
+    broker: int
+    release: Release
+    is_clean: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Shape:
     """One world's plan."""
 
@@ -165,6 +192,8 @@ class Shape:
     one."""
     flushes: bool
     """All data in Redis is deleted when the second time of chaos begins."""
+    form: str = V1
+    upgrades: tuple[Upgrade, ...] = ()
 
 
 class _Draw:
@@ -187,9 +216,12 @@ class _Draw:
         return tuple(kind for kind in kinds if self.chance(0.5)) or kinds
 
 
-def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy", as_drawn: bool = False) -> Shape:
+def draw_shape(
+    seed: int, *, batches: int = BATCHES, package: str = "idemproxy", as_drawn: bool = False, form: str | None = None
+) -> Shape:
     """Return the plan of a seed. ``batches``: about how many batches its clients send. ``as_drawn``: the proxies'
-    settings are drawn in every world; else most worlds have the shipped ones, and only the rest is drawn."""
+    settings are drawn in every world; else most worlds have the shipped ones, and only the rest is drawn. ``form``: of
+    its brokers; None: by the seed."""
     is_shipped = not as_drawn and Random(f"{seed}/shipped").random() < SHIPPED_SHARE
     random = Random(f"{seed}/shape")
     draw = _Draw(random)
@@ -260,7 +292,37 @@ def draw_shape(seed: int, *, batches: int = BATCHES, package: str = "idemproxy",
     elif shape.idle_seconds and old_ids.random() < 0.5:
         shape = replace(shape, settings=replace(settings, expiry_seconds=EXPIRY_SECONDS))
     shape = _with_doubles(seed, _with_append_reservations(seed, shape, forbidden, is_shipped=is_shipped))
-    return _with_turns(seed, _with_journeys(seed, _with_breaks(seed, _with_inventions(seed, shape)), forbidden))
+    shape = _with_turns(seed, _with_journeys(seed, _with_breaks(seed, _with_inventions(seed, shape)), forbidden))
+    return _with_form(seed, shape, form)
+
+
+def _with_form(seed: int, shape: Shape, form: str | None) -> Shape:
+    """Return the world with brokers that store other formats than v1, or as it is."""
+    random = Random(f"{seed}/form")
+    drawn = random.choices(list(FORMS), list(FORMS.values()))[0]
+    release, (keeps, raised) = random.choice(RELEASES_OF_V2), random.choice(UPGRADES)
+    form = form or drawn
+    if form == V1:
+        return shape
+    upgrades: list[Upgrade] = []
+    if form in (UPGRADED, ROLLED_BACK):
+        release = keeps
+        for number in range(1, shape.settings.brokers + 1):
+            first, last = sorted(random.uniform(0, 0.9 * CHAOS_SECONDS) for _ in range(2))
+            upgrades.append(Upgrade(first, number, raised, random.random() < 0.7))
+            if form == ROLLED_BACK:
+                upgrades.append(Upgrade(last, number, keeps, random.random() < 0.7))
+    # From 3.0 on no topic has a message format of its own.
+    with_ids = form == OWN or (form != V2 and Random(f"{seed}/ids").random() < 0.5)
+    settings = replace(shape.settings, release=release, message_format=1, appends_with_ids=with_ids)
+    if not (settings.has_names or settings.has_principals) and Random(f"{seed}/issued").random() < ISSUED_SHARE:
+        settings = replace(settings, brokers_issue_ids=form in (V2, OWN))
+    if form == OWN:
+        rate = random.choice((0.0, EVICTIONS_MAX)) * random.random()
+        shape = replace(shape, troubles=shape.troubles | {EVICTION: rate})
+    if random.random() < ZSTD_SHARE:
+        settings = replace(settings, client=replace(settings.client, codec=ZSTD))
+    return replace(shape, settings=settings, form=form, upgrades=tuple(upgrades))
 
 
 def _with_turns(seed: int, shape: Shape) -> Shape:

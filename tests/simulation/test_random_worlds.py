@@ -17,12 +17,16 @@ from simulation.shape import (
     BATCHES,
     BROKER_KINDS,
     DOUBLE,
+    EVICTION,
     INVENTION,
     LOG_TROUBLES,
     OLDER,
+    ROLLED_BACK,
     STATE_TROUBLES,
     THEFT,
     TROUBLES,
+    V1,
+    V2,
 )
 
 from runs.simulate import Tally, run_many
@@ -44,6 +48,7 @@ RARELY_NEEDED = {
     Allowed.OLDER_THAN_THE_LOG,
     Allowed.OVERTAKEN,
     Allowed.OWN_COPY,
+    Allowed.REST_IS_LEFT,
 }
 """A thousand worlds may do without."""
 SEEDS_OF_FAULTS = (
@@ -93,11 +98,13 @@ def test_the_worlds_meet_every_kind_of_trouble(worlds: Tally) -> None:
         *OWNED_TROUBLES,
         *TURNS,
         BREAK_OFF,
+        EVICTION,
         THEFT,
         OLDER,
         DOUBLE,
         INVENTION,
         BACK_IN_TIME,
+        *("broker stores v1", "broker stores v2"),
         *(kind.value for kind in BROKER_KINDS),
     }
     troubles |= {fault.name for fault in RedisFault if fault is not RedisFault.NONE}
@@ -115,7 +122,12 @@ def test_every_exception_is_needed_and_few_batches_need_one(worlds: Tally) -> No
 
 @pytest.mark.parametrize("seed", SEEDS_OF_FAULTS)
 def test_worlds_that_once_showed_a_fault_of_the_proxy_or_of_the_oracle(seed: int) -> None:
-    assert run_seed(seed, batches=200, as_drawn=True).problems == []
+    assert run_seed(seed, batches=200, as_drawn=True, form=V1).problems == []
+
+
+@pytest.mark.parametrize(("seed", "batches", "form"), [(431, 200, V2), (440, 200, V2), (57, 60, ROLLED_BACK)])
+def test_worlds_of_format_v2_that_once_showed_a_fault(seed: int, batches: int, form: str) -> None:
+    assert run_seed(seed, batches=batches, form=form).problems == []
 
 
 def test_the_same_seed_is_the_same_world_to_the_last_byte() -> None:

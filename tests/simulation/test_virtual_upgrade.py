@@ -3,16 +3,19 @@ producers, and what becomes of either message format."""
 
 from __future__ import annotations
 
+import struct
 import warnings
 from typing import Any
 
 import pytest
 
-from idemproxy.codecs.batch_marker import parse_batch_marker
+from idemproxy.codecs.batch_marker import Identity, parse_batch_marker
+from idemproxy.codecs.record_batch import Record, encode_batch
+from testkit.stage.logs import marked_batch
 from testkit.virtual.client_bytes import batch_bytes
 from testkit.virtual.kafka_bytes import DESCRIBE_PRODUCERS
 from testkit.virtual.library_client import TOPIC, Client, World, fetched, produce_request, wrapper
-from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_9, Release
+from testkit.virtual.releases import KEEPS_2_8, KEEPS_3_9, RAISED_2_8, RAISED_3_9, RAISED_4_3, Release
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore", DeprecationWarning)  # it reads its schemas in a way that Python 3.11 warns of
@@ -32,7 +35,8 @@ with warnings.catch_warnings():
     from kafka.record.memory_records import MemoryRecords
 
 FORMAT, PROTOCOL = "log.message.format.version", "inter.broker.protocol.version"
-OUT_OF_ORDER, FENCED, OTHER_FORMAT, NOT_LEADER, UNKNOWN_TOPIC = 45, 47, 43, 6, 3
+OUT_OF_ORDER, FENCED, OTHER_FORMAT, NOT_LEADER, UNKNOWN_TOPIC, INVALID_RECORD = 45, 47, 43, 6, 3, 87
+_BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 PRODUCER = 4_000_000_000
 
 
@@ -233,3 +237,87 @@ def test_a_topic_with_message_format_v1_keeps_it_at_every_broker() -> None:
     assert parse_batch_marker(world.log.messages[0].message.key) is not None
     world.log.keeps_old_format = False
     assert produce(world, client, batch(0)) == (0, 1)
+
+
+# ---------------------------------------------------------------------- batches without a producer id
+MARKER = 0x1234, 0x12345678
+"""Producer epoch and base sequence: nobody checks them."""
+
+
+def marked(count: int, *, codec: int = 0, first: int = 0) -> bytes:
+    values = [b"%d" % number for number in range(first, first + count)]
+    return batch_bytes(values, -1, *MARKER, 1_700_000_000_000, codec)
+
+
+def headers(world: World, client: Client, version: int) -> list[tuple[int, int, int, int, int, int]]:
+    """Of what is read there: base offset, last offset delta, codec, and the fields of the producer."""
+    data, found = fetched(world, client, world.log.start_offset, version=version).records, []
+    while data:
+        base, size, _, _, _, attributes, last, _, _, *producer = _BATCH_HEADER.unpack_from(data)
+        found.append((base, last, attributes & 7, *producer[:3]))
+        data = data[12 + size :]
+    return found
+
+
+@pytest.mark.parametrize("version", [3, 7])
+@pytest.mark.parametrize("release", [RAISED_2_8, RAISED_3_9, RAISED_4_3])
+def test_a_batch_without_a_producer_id_is_appended_each_time_it_comes(version: int, release: Release) -> None:
+    world, client = upgraded(release)
+    assert [produce(world, client, marked(3), version) for _ in range(2)] == [(0, 0), (0, 3)]
+    expected = [(0, 2, 0, -1, *MARKER), (3, 2, 0, -1, *MARKER)]
+    assert headers(world, client, 4) == headers(world, client, 10) == expected
+    assert world.log.producers == {}
+    world.log.truncate(3, unclean=True)
+    assert headers(world, client, 10) == expected[:1]
+
+
+@pytest.mark.parametrize("codec", [0, 1, 2, 3])
+def test_a_topics_compression_packs_a_batch_again_and_keeps_its_header(codec: int) -> None:
+    world, client = upgraded()
+    world.log.compression = codec
+    for own in range(4):
+        assert produce(world, client, marked(3, codec=own)) == (0, 3 * own)
+    assert headers(world, client, 4) == [(3 * number, 2, codec, -1, *MARKER) for number in range(4)]
+    found = _batches(fetched(world, client, 0, version=4).records)
+    assert [[value for _, value in records] for _, records in found] == [[b"0", b"1", b"2"]] * 4
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_compaction_takes_records_of_a_batch_and_leaves_its_header(codec: int) -> None:
+    world, client = upgraded()
+    for first in (0, 4, 8):
+        produce(world, client, marked(4, codec=codec, first=first))
+    world.log.advance(12)
+    assert world.log.compact(1, [0, 3])
+    assert world.log.compact(0, [0, 1, 2, 3])
+    assert headers(world, client, 4) == [(4, 3, codec, -1, *MARKER), (8, 3, codec, -1, *MARKER)]
+    for version in (3, 4):
+        found = _batches(fetched(world, client, 0, version=version).records)
+        assert [record for _, records in found for record in records][:3] == [(5, b"5"), (6, b"6"), (8, b"8")]
+
+
+@pytest.mark.parametrize("codec", [0, 1])
+def test_a_broker_of_message_format_v1_stores_such_a_batch_without_its_marker(codec: int) -> None:
+    world, client = upgraded(KEEPS_2_8)
+    assert produce(world, client, marked(3, codec=codec)) == (0, 0)
+    assert {stored.message.magic for stored in world.log.messages} == {1}
+    assert {stored.message.key for stored in world.log.messages} <= {None, b"key"}
+    found = _batches(fetched(world, client, 0).records)
+    assert [record for _, records in found for record in records] == [(at, b"%d" % at) for at in range(3)]
+
+
+def test_from_version_3_on_there_has_to_be_a_batch() -> None:
+    world, client = upgraded(RAISED_3_9)
+    assert produce(world, client, b"", version=3) == (INVALID_RECORD, -1)
+    assert produce(world, client, b"", version=2) == (0, -1)
+
+
+def test_what_was_sent_tells_what_a_marker_stands_for() -> None:
+    world, client = upgraded()
+    world.network.sent.note(PRODUCER, 1, 7, 3)
+    sent = encode_batch(
+        [Record(delta, 0, None, b"v") for delta in range(3)], producer_id=PRODUCER, producer_epoch=1, base_sequence=7
+    )
+    produce(world, client, bytes(marked_batch(memoryview(sent), Identity(PRODUCER, 1, 7, 3))))
+    produce(world, client, bytes(marked_batch(memoryview(sent), Identity(PRODUCER, 1, 8, 3))))
+    assert [stored.message.marked_as for stored in world.log.messages] == [(PRODUCER, 1, 7, 3), None]

@@ -10,7 +10,17 @@ from random import Random
 from typing import Any
 
 from simulation.moments import Moments
-from simulation.shape import BACK_IN_TIME, DOUBLE, INVENTION, LOG_TROUBLES, OLDER, STATE_TROUBLES, THEFT, TROUBLES
+from simulation.shape import (
+    BACK_IN_TIME,
+    DOUBLE,
+    EVICTION,
+    INVENTION,
+    LOG_TROUBLES,
+    OLDER,
+    STATE_TROUBLES,
+    THEFT,
+    TROUBLES,
+)
 
 from idemproxy.reactor import Address
 from idemproxy.state.store import data_number_key, data_number_of
@@ -36,7 +46,17 @@ class Troubles:
         self.done: dict[str, int] = {}
         self.acts: dict[str, Callable[[], bool | None]] = {
             name: getattr(self, "_" + name.replace(" ", "_"))
-            for name in (*TROUBLES, BACK_IN_TIME, *STATE_TROUBLES, *LOG_TROUBLES, THEFT, OLDER, DOUBLE, INVENTION)
+            for name in (
+                *TROUBLES,
+                BACK_IN_TIME,
+                *STATE_TROUBLES,
+                *LOG_TROUBLES,
+                EVICTION,
+                THEFT,
+                OLDER,
+                DOUBLE,
+                INVENTION,
+            )
         }
         """An act returns False when there was nothing to be done."""
         self.moments = Moments(world, random, self._count, self._clean)
@@ -282,6 +302,16 @@ class Troubles:
             return self._retain(partition)
         count = len(partition.log.messages)
         return any([self._compact(partition, index) for index in reversed(range(max(0, count - 4), count))])
+
+    def _producers_forgotten(self) -> bool:
+        log = self._some_partition().log
+        if self.random.random() < 0.3:
+            log.know_producers(last_only=True)
+        else:
+            for producer_id in list(log.producers):
+                if self.random.random() < 0.7:
+                    del log.producers[producer_id]
+        return True
 
     def _topic_recreated(self) -> None:
         for partition in self.world.cluster.partitions.values():

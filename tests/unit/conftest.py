@@ -26,11 +26,11 @@ def logging_as_it_was() -> Iterator[None]:
 def messages_read(monkeypatch: pytest.MonkeyPatch) -> MessagesRead:
     """Counts every message that is read from now on."""
     counted = MessagesRead()
-    read = vars(message_set)["_read_message"]
+    read = vars(message_set)["read_message"]
 
     def counting(*place: Any) -> Any:
         counted.count += 1
         return read(*place)
 
-    monkeypatch.setattr(message_set, "_read_message", counting)
+    monkeypatch.setattr(message_set, "read_message", counting)
     return counted

@@ -183,6 +183,7 @@
 {{- $topics := dict "default_partitions" (int64 $values.topics.defaultPartitions) -}}
 {{- $_ := set $topics "default_replication_factor" (int64 $values.topics.defaultReplicationFactor) -}}
 {{- with $values.topics.conditional -}}{{- $_ := set $topics "conditional" . -}}{{- end -}}
+{{- with $values.topics.engine -}}{{- $_ := set $topics "engine" . -}}{{- end -}}
 {{- $_ := set $config "topics" $topics -}}
 {{- $old := $values.oldClients -}}
 {{- $_ := set $config "old_clients" (dict "translate" $old.translate "fetch" $old.fetch "timestamps" $old.timestamps) -}}

@@ -189,10 +189,12 @@ function showStatus(status) {
   write(byId("version"), status.version);
   write(byId("cluster"), status.cluster);
   write(byId("host"), status.host || "–");
-  write(byId("mode"), { native: "the brokers (native)", proxy: "the proxy" }[status.idempotence] || "not known yet");
+  const engineTopics = status.engine_topics.length ? `, on ${status.engine_topics.join(", ")} the proxy` : "";
+  const native = `the brokers (native)${engineTopics}`;
+  write(byId("mode"), { native, proxy: "the proxy" }[status.idempotence] || "not known yet");
   write(byId("uptime"), seconds(status.uptime_seconds));
   const { totals, unknown_outcomes, redis, times } = status;
-  const isNative = status.idempotence === "native";
+  const isNative = passesAll(status);
   const values = {
     duplicates_prevented: number(totals.duplicates_prevented),
     batches_per_second: number(status.batches_per_second, 1),
@@ -280,6 +282,11 @@ function showLines(id, found) {
 }
 
 // What only the proxy gives is not shown where the brokers give it, and the reverse.
+// Do the brokers give idempotence on all topics?
+function passesAll(status) {
+  return status.idempotence === "native" && !status.engine_topics.length;
+}
+
 function showMode(isNative) {
   document.querySelectorAll(".proxied").forEach((one) => (one.hidden = isNative));
   document.querySelectorAll(".native").forEach((one) => (one.hidden = !isNative));
@@ -360,7 +367,7 @@ function show(page) {
   byId("troubles_section").hidden = !page.troubles.length;
   showLines("troubles", page.troubles);
   showLines("events", page.events);
-  showMode(page.status.idempotence === "native");
+  showMode(passesAll(page.status));
 }
 
 async function ask(path) {

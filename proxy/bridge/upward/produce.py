@@ -104,12 +104,14 @@ _ABSENT_NOW: Final = (
 class RaisedProduceSettings:
     """``broker``: the id of the one that the client has connected to. ``produce_version_max``: of that one.
     ``keeps_missing_timestamps``: messages of format v0 get no timestamp, as with Kafka 0.10 to 3.9, in the place of the
-    time of arrival. ``unpacked_bytes_max``: of one message set, decompressed."""
+    time of arrival. ``unpacked_bytes_max``: of one message set, decompressed. ``refusal_of``: with which error code a
+    topic takes no message sets; 0: it takes them."""
 
     broker: int
     produce_version_max: int
     unpacked_bytes_max: int
     keeps_missing_timestamps: bool = False
+    refusal_of: Callable[[str], int] = lambda _topic: 0
 
 
 @dataclass(slots=True, eq=False)
@@ -244,6 +246,8 @@ class RaisedProduce:
             of_place = self._sets.setdefault(place, _Set(place, []))
             if one.records is None:
                 of_place.code = ErrorCode.CORRUPT_MESSAGE
+            elif code := self._settings.refusal_of(one.topic):
+                of_place.code = code
             else:
                 of_place.message_sets.append(one.records)
         if request.acks not in ACKS:

@@ -11,9 +11,9 @@ from ....state.hidden_ranges import HiddenRange, HiddenRanges, OffsetRange, Stat
 from ....state.redis_inspection import RedisInspection
 from ...hidden_ranges.records import UnreadableHiddenRange, read_record
 from ...hidden_ranges.topic import PARTITION
+from ...probing.broker_access import broker_access
 from ...settings.addresses import join_host_and_port
 from ...settings.config import ConfigError, Settings
-from ..broker_access import broker_access
 from .hidden_ranges import table_of, where_is
 
 if TYPE_CHECKING:

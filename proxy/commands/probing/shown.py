@@ -10,7 +10,7 @@ from ...probe.verdict import ALL, Row, Verdict
 from ..colours import coloured
 from ..inspection.table import printable, table_lines
 
-_TITLES: Final = ("TRIAL", "SEEN", *(form.value.removeprefix("v2, ").upper() for form in ALL))
+_TITLES: Final = ("TRIAL", "SEEN", *(form.label.removeprefix("v2, ").upper() for form in ALL))
 _CELLS: Final = {True: "ok", False: "no", None: ""}
 
 
@@ -34,11 +34,11 @@ def object_of(rows: Sequence[Row], verdict: Verdict, topic: str | None, left: st
     """Return it as JSON. ``topic``: that was used, None if there was no need. ``left``: why it is still there, empty if
     it was deleted, or given."""
     found = {
-        "form": None if verdict.form is None else verdict.form.value,
+        "form": None if verdict.form is None else verdict.form.label,
         "because": list(verdict.because),
         "hints": list(verdict.hints),
         "trials": [
-            {"trial": row.trial, "seen": row.seen, "meets": {form.value: is_met for form, is_met in row.meets.items()}}
+            {"trial": row.trial, "seen": row.seen, "meets": {form.label: is_met for form, is_met in row.meets.items()}}
             for row in rows
         ],
         "topic": topic,

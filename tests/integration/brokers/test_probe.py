@@ -19,9 +19,9 @@ import pytest
 from idemproxy.client import limits as client_limits
 from idemproxy.codecs.headers import API_VERSIONS
 from idemproxy.demo.legacy_cluster import LegacyCluster
-from idemproxy.proxy.commands.probing import limits
-from idemproxy.proxy.commands.probing.command import TOPIC_PREFIX
 from idemproxy.proxy.main import main
+from idemproxy.proxy.probing import limits
+from idemproxy.proxy.probing.cluster_probe import TOPIC_PREFIX
 from idemproxy.proxy.versions import ApiKey
 from testkit.real.brokers.kraft_cluster import NEWEST, KraftCluster
 from testkit.real.brokers.service_relay import (

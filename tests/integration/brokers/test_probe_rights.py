@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from idemproxy.proxy.commands.probing.command import TOPIC_PREFIX
 from idemproxy.proxy.main import main
+from idemproxy.proxy.probing.cluster_probe import TOPIC_PREFIX
 from testkit.real.brokers.sasl_cluster import SaslCluster
 from testkit.real.tls.certificates import Authority
 from testkit.real.tls.settings import client_tls

@@ -89,7 +89,7 @@ def test_message_format_v2_is_logged_at_once_and_a_lost_answer_fails(
     with RawClient(scene.proxy.address) as client:
         producer_id = client.new_producer_id()
         insist(client, place, batch([b"first"], producer_id=producer_id))
-        assert "magic 2" in scene.proxy.wait_for_log(f"topic {place[0]} keeps no batch markers", SAID_SECONDS_MAX)
+        assert "format v2" in scene.proxy.wait_for_log(f"topic {place[0]} keeps no batch markers", SAID_SECONDS_MAX)
         answer = scene.lose_undecidably(client, place, producer_id)
         assert (answer.error_code, answer.base_offset) == (UNDECIDABLE, -1)
         assert insist(client, place, batch([b"third"], producer_id=producer_id, epoch=1)).base_offset == 2

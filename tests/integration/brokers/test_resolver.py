@@ -17,7 +17,7 @@ from idemproxy.codecs.compression import Codec, compress
 from idemproxy.codecs.convert import HeaderPolicy
 from idemproxy.codecs.message_set import encode_message, encode_set
 from idemproxy.codecs.produce import PartitionAnswer
-from idemproxy.demo.segments import shallow_messages
+from idemproxy.demo.segments import logged
 from runs.acceptance import ANSWER_SECONDS_MAX, READ_BYTES_MAX
 from testkit.real.brokers.kafka_cluster import fresh_topic, stored_values
 from testkit.real.clients.raw_client import RawClient, batch
@@ -251,7 +251,7 @@ def test_a_batch_that_compaction_may_have_removed_is_never_forwarded_again(
 
     def has_gap_behind() -> bool:
         try:
-            offsets = [message.offset for message in shallow_messages(scene.cluster.log_directories[0], *place)]
+            offsets = [message.offset for message in logged(scene.cluster.log_directories[0], *place)]
         except FileNotFoundError:  # the broker is just putting the cleaned segment in its place
             return False
         return 6 not in offsets and len(offsets) > 0

@@ -1,4 +1,4 @@
-"""Conditional publish on a real broker and a real Redis, with two proxies: a batch is appended where the log ends, or
+"""Conditional publish on real brokers and a real Redis, with two proxies: a batch is appended where the log ends, or
 not at all (rule R23)."""
 
 from __future__ import annotations
@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import re
 from collections.abc import Iterator
+from itertools import cycle
 from random import Random
 from typing import Any
 
@@ -17,11 +18,15 @@ from idemproxy.client import CONDITIONAL, Client, Displaced, Record, Refused
 from idemproxy.codecs.produce import PartitionAnswer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.state.producer_ids import CONDITIONAL_ID
+from testkit.real.brokers.kraft_cluster import cluster_class
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.kv_store import write_past
 from testkit.real.store.inspecting import idemproxy, objects_of
 
+VERSIONS = ["0.10.2.2", *(pytest.param(version, marks=pytest.mark.long) for version in ("2.8.2", "3.9.1")), "4.3.1"]
+"""Of the brokers: the first stores message format v1, all others v2."""
+SETTINGS = "topics: {conditional: [shar*]}\nupstream: {idempotence: proxy}\n"
 PARTITIONS = 24
 TOPIC, OTHER_TOPIC = "shards", "no-shards"
 CONFLICT, FENCED_EPOCH, CONFLICT_BY_HEADER, DISPLACED, PARTITION_FENCED = 45, 47, 44, 87, 17
@@ -32,13 +37,18 @@ EXPLAINED = 8
 Place = tuple[str, int]
 
 
+@pytest.fixture(scope="module", params=VERSIONS)
+def cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[LegacyCluster]:
+    directory = tmp_path_factory.mktemp("kafka")
+    with cluster_class(request.param)(directory, version=request.param, auto_create_topics=False) as running:
+        running.create_topic(TOPIC, PARTITIONS)
+        running.create_topic(OTHER_TOPIC, 1)
+        yield running
+
+
 @pytest.fixture(scope="module")
-def pair(legacy_broker: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
-    legacy_broker.create_topic(TOPIC, PARTITIONS)
-    legacy_broker.create_topic(OTHER_TOPIC, 1)
-    with TwoProxies(
-        tmp_path_factory.mktemp("conditional"), legacy_broker, settings="topics: {conditional: [shar*]}"
-    ) as running:
+def pair(cluster: LegacyCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoProxies]:
+    with TwoProxies(tmp_path_factory.mktemp("conditional"), cluster, settings=SETTINGS) as running:
         yield running
         assert running.errors_of_ours() == []
 
@@ -48,7 +58,7 @@ def url(pair: TwoProxies) -> str:
     return pair.redis_url
 
 
-_partitions = iter(range(PARTITIONS))
+_partitions = cycle(range(PARTITIONS))
 
 
 @pytest.fixture
@@ -126,9 +136,9 @@ def test_a_retried_batch_gets_its_offset_unlike_anothers_of_equal_size(
 
 
 def test_a_log_that_others_have_begun_is_gone_on_with_at_its_end(
-    pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient], legacy_broker: LegacyCluster
+    pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient], cluster: LegacyCluster
 ) -> None:
-    write_past(legacy_broker, place, b"first", b"second")
+    write_past(cluster, place, b"first", b"second")
     assert next_offset(publish(writers[0], place, 0, b"x")) == 2
     assert publish(writers[0], place, 0, b"first").error_code == UNDECIDED, "no batch marker tells whose it is"
     assert outcome(publish(writers[1], place, 2, b"third")) == (0, 2)
@@ -137,11 +147,11 @@ def test_a_log_that_others_have_begun_is_gone_on_with_at_its_end(
 
 @pytest.mark.promise("conditional")
 def test_who_writes_past_the_rules_fences_the_conditional_partition_until_an_operator_has_looked(
-    pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient], legacy_broker: LegacyCluster, url: str
+    pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient], cluster: LegacyCluster, url: str
 ) -> None:
     one, other = writers
     assert outcome(publish(one, place, 0, b"a")) == (0, 0)
-    write_past(legacy_broker, place, b"foreign")
+    write_past(cluster, place, b"foreign")
     displaced = publish(one, place, 1, b"b")
     assert displaced.error_code == DISPLACED
     assert "in the log at offset 2, and was to be at 1" in (displaced.message or "")
@@ -163,12 +173,12 @@ def test_who_writes_past_the_rules_fences_the_conditional_partition_until_an_ope
 
 @pytest.mark.promise("conditional")
 def test_a_fence_and_the_end_of_the_log_outlive_redis(
-    pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient], legacy_broker: LegacyCluster
+    pair: TwoProxies, place: Place, writers: tuple[RawClient, RawClient], cluster: LegacyCluster
 ) -> None:
     fenced: Place = (TOPIC, next(_partitions))
     assert outcome(publish(writers[0], place, 0, b"a")) == (0, 0)
     assert outcome(publish(writers[0], fenced, 0, b"a")) == (0, 0)
-    write_past(legacy_broker, fenced, b"foreign")
+    write_past(cluster, fenced, b"foreign")
     assert publish(writers[0], fenced, 1, b"b").error_code == DISPLACED
     assert outcome(publish(writers[1], place, 0, b"a")) == (0, 0)
     pair.redis.kill()
@@ -263,12 +273,12 @@ def test_a_killed_proxy_leaves_no_unknown_outcome(
 
 
 def test_a_batch_after_a_foreign_record_ends_as_displaced(
-    pair: TwoProxies, place: Place, legacy_broker: LegacyCluster
+    pair: TwoProxies, place: Place, cluster: LegacyCluster
 ) -> None:
     host, port = pair.addresses[0]
     with Client(f"{host}:{port}") as client, contextlib.closing(client.producer(CONDITIONAL)) as producer:
         producer.publish(*place, [Record(b"a")], expected_offset=0)
-        write_past(legacy_broker, place, b"foreign")
+        write_past(cluster, place, b"foreign")
         with pytest.raises(Displaced, match="expected at offset 1, and the server says that it is at 2") as displaced:
             producer.publish(*place, [Record(b"b")], expected_offset=1)
         assert displaced.value.base_offset == 2

@@ -86,9 +86,9 @@ def test_two_writers_at_one_offset_are_both_refused_and_neither_is_appended(worl
             for client, value, codec in ((one, b"one", Codec.NONE), (other, b"other", Codec.GZIP))
         ]
     assert [(one.error_code, one.base_offset) for one in answers] == [(NOT_SERVED, -1)] * 2
-    assert all("the brokers give idempotence themselves" in str(one.message) for one in answers)
+    assert all("the brokers give idempotence on this topic" in str(one.message) for one in answers)
     assert in_log(world, topic) == []
-    world.proxy.wait_for_log("Produce: no conditional publish: the brokers give idempotence themselves")
+    world.proxy.wait_for_log("Produce: no conditional publish: the brokers give idempotence on this topic")
 
 
 @pytest.mark.parametrize("version", range(3, NEWEST + 1))

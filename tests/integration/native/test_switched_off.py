@@ -24,13 +24,14 @@ from testkit.real.store.two_proxies_redis import ExternalRedis
 VERSION = "3.9.1"
 SWITCHED_OFF: dict[str, Any] = {
     "producers": {"names": ["orders-*"], "append_reservations": False, "dropped_headers": ["trace"]},
-    "topics": {"conditional": ["wal-*"], "default_partitions": 3},
+    "topics": {"default_replication_factor": 2, "default_partitions": 3},
     "hidden_ranges": {"topic": "copies"},
     "limits": {"produce_connections_per_broker_max": 2},
 }
 NAMES = (
-    *("producers.names", "producers.append_reservations", "producers.dropped_headers", "topics.conditional"),
-    *("topics.default_partitions", "hidden_ranges.topic", "journal.path", "limits.produce_connections_per_broker_max"),
+    *("producers.names", "producers.append_reservations", "producers.dropped_headers"),
+    *("topics.default_partitions", "topics.default_replication_factor", "hidden_ranges.topic", "journal.path"),
+    "limits.produce_connections_per_broker_max",
 )
 
 

@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 
 from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
+from idemproxy.codecs.header_marker import header_marker_of
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.pipeline.reading import patience
@@ -161,6 +162,26 @@ def test_batches_show_what_a_proxy_has_written(cluster: LegacyCluster, tmp_path:
             ]
             assert [(row["baseOffset"], row["lastOffset"]) for row in found] == [(0, 2), (3, 5)]
             assert all(row["batchMarker"] and row["crcIsValid"] for row in found)
+
+
+def test_batches_of_a_proxy_before_kafka_4_show_their_marker_and_no_producer(tmp_path: Path) -> None:
+    config = tmp_path / "idemproxy.yaml"
+    config.write_text("upstream: {idempotence: proxy}\n")
+    with (
+        KraftCluster(tmp_path / "kafka", auto_create_topics=False) as running,
+        ProxyProcess(tmp_path / "proxy", running.address(0), options=("--config", str(config))) as proxy,
+        RawClient(proxy.address) as client,
+    ):
+        topic, producer = fresh_topic(running, 1), client.new_producer_id()
+        for sequence in (0, 3):
+            records = batch([b"a", b"b", b"c"], producer_id=producer, sequence=sequence)
+            wait_until(lambda: client.produce_one(topic, 0, records).error_code == 0, "it is appended")  # noqa: B023
+        for given in (options(running, topic, rows="batches"), options(proxy, topic, rows="batches")):
+            found = read(given)
+            assert [(row["baseOffset"], row["lastOffset"]) for row in found] == [(0, 2), (3, 5)]
+            assert {(row["producerId"], row["producerEpoch"], row["baseSequence"]) for row in found} == {(None,) * 3}
+            names = [Identity(producer, 0, sequence, 3) for sequence in (0, 3)]
+            assert [row["batchMarker"] for row in found] == [header_marker_of(one).to_bytes(6, "big") for one in names]
 
 
 def test_messages_larger_than_a_fetch_are_read(cluster: LegacyCluster) -> None:

@@ -127,6 +127,19 @@ def test_a_produce_arrives_as_one_trace_that_is_flushed_when_the_proxy_ends(
     assert moments == sorted(moments), "one step after the other; the commit after the answer"
 
 
+def test_where_brokers_give_idempotence_engine_topics_alone_have_spans(collector: Collector, tmp_path: Path) -> None:
+    with (
+        LegacyCluster(tmp_path / "kafka", version="3.9.1", auto_create_topics=False) as cluster,
+        ProxyProcess(tmp_path / "proxy", cluster.address(0), settings='topics: {engine: ["orders-*"]}\n') as proxy,
+    ):
+        topics = [fresh_topic(cluster, partitions=1, kind=kind) for kind in ("orders", "other")]
+        host, port = proxy.address
+        for topic in topics:
+            produce(patient_settings(f"{host}:{port}", enable_idempotence=True), topic, 1, 3)
+        assert proxy.stop() == 0
+    assert {root.name for root in collector.roots} == {f"produce {topics[0]}"}
+
+
 def test_a_lost_answer_shows_as_a_resolve_in_the_trace(
     legacy_broker: LegacyCluster, collector: Collector, tmp_path: Path
 ) -> None:

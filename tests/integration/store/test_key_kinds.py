@@ -17,8 +17,10 @@ from idemproxy.state import store
 from idemproxy.state.producer_ids import CONDITIONAL_ID
 from idemproxy.state.store import KEY_KINDS, kind_of
 from testkit.real.brokers.kafka_cluster import fresh_topic
+from testkit.real.brokers.kraft_cluster import KraftCluster
+from testkit.real.brokers.service_relay import ChecksIds, ServiceRelay
 from testkit.real.clients.raw_client import RawClient, batch
-from testkit.real.proxies.proxy_process import wait_until
+from testkit.real.proxies.proxy_process import ProxyProcess, wait_until
 from testkit.real.proxies.two_proxies import TwoProxies
 from testkit.real.scenes.hidden_ranges import append, hide
 from testkit.real.store.inspecting import idemproxy as command
@@ -60,7 +62,9 @@ class Found:
                 self.endless.append(f"{step}: {key!r} ({kind})")
 
 
-def test_every_kind_of_key_ends_or_is_declared_to_be_bounded(pair: TwoProxies, legacy_broker: LegacyCluster) -> None:
+def test_every_kind_of_key_ends_or_is_declared_to_be_bounded(
+    pair: TwoProxies, legacy_broker: LegacyCluster, tmp_path: Path
+) -> None:
     """All that is stored is made by what clients, operators and crashes do."""
     topic = fresh_topic(legacy_broker, 2)
     place, other, found = (topic, 0), (topic, 1), Found(pair.redis)
@@ -110,14 +114,34 @@ def test_every_kind_of_key_ends_or_is_declared_to_be_bounded(pair: TwoProxies, l
     wait_until(lambda: bool(pair.redis.intents_of_the_dead()), "its proxy has been dead for a while", 30)
     found.look("an intent of a dead proxy")
     brokers = "{}:{}".format(*legacy_broker.address(0))
+    with ServiceRelay(legacy_broker.address(0), ChecksIds()) as relay:
+        with ProxyProcess(tmp_path / "third", relay.address, options=("--redis", pair.redis_url)) as proxy:
+            assert "the brokers were probed: wrapper v1" in proxy.log
+        found.look("brokers that do not show that they are Kafka")
     rebuilt = command("rebuild", "--upstream", brokers, "--topic", topic, "--all", "--redis", pair.redis_url)
     assert "written:" in rebuilt.stdout, rebuilt.stdout + rebuilt.stderr
     found.look("a rebuild")
     for what in (("producer", producer_id, "--force"), ("name", "by transactional id")):
         assert command("forget", *what, "--yes", "--redis", pair.redis_url).returncode == 0
         found.look(f"forget {what[0]}")
-    assert found.endless == []
-    assert found.kinds == set(KEY_KINDS), "what is declared is written here"
+    natively = seen_natively(tmp_path)
+    assert found.endless + natively.endless == []
+    assert found.kinds | natively.kinds == set(KEY_KINDS), "what is declared is written here"
+
+
+def seen_natively(directory: Path) -> Found:
+    """What is stored where brokers give producer ids, and the proxy has topics of its own."""
+    engine = "topics: {engine: ['*']}"
+    with ExternalRedis() as redis, KraftCluster(directory / "kafka", auto_create_topics=False) as cluster:
+        options = ("--redis", "redis://{}:{}/0".format(*redis.address))
+        found = Found(redis)
+        with (
+            ProxyProcess(directory / "native", cluster.address(0), options=options, settings=engine) as proxy,
+            RawClient(proxy.address) as client,
+        ):
+            wait_until(lambda: client.init_producer_id()[0] == 0, "the broker issues producer ids")
+            found.look("brokers have issued a producer id")
+    return found
 
 
 def test_every_key_is_made_where_its_kind_is_declared() -> None:

@@ -9,7 +9,11 @@ from idemproxy.codecs.headers import RequestHeader
 from idemproxy.codecs.produce import API_KEY, PartitionRecords
 from idemproxy.codecs.steps import Steps, at_once
 from idemproxy.proxy.admission.memory_budget import Held
+from idemproxy.proxy.broker.served import Idempotence
+from idemproxy.proxy.producer.batch import Answer
+from idemproxy.proxy.session.conditional_topics import ConditionalTopics
 from idemproxy.proxy.session.produce import PlainPart, ProduceCall, ProducePrefix
+from idemproxy.proxy.session.routing import BatchKind, Way, way_of
 from testkit.stage.sequencer import Client
 from testkit.virtual.client_bytes import parse_produce
 
@@ -58,3 +62,9 @@ def call_of(
 def code_of(call: ProduceCall, topic: str, partition: int = 0) -> int | None:
     """The error code that a partition is answered; None: there is no answer, or none is sent."""
     return int(parse_produce(bytes(call.chunks[-1]))[topic, partition][0]) if call.chunks else None
+
+
+def way_by_proxy(conditional_topics: ConditionalTopics, topic: str, kind: BatchKind) -> Way | Answer:
+    """Where a batch goes if the proxy gives idempotence on all topics."""
+    is_conditional = conditional_topics.has(topic)
+    return way_of(Idempotence.PROXY, matches=is_conditional, is_conditional=is_conditional, kind=kind)

@@ -14,9 +14,10 @@ from idemproxy.codecs.errors import WireError
 from idemproxy.codecs.kernel import Kernel
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import at_once
+from idemproxy.proxy.producer import grouping
 
 OUTPUT_BYTES_MAX = 1 << 24
-USERS = (batch_digest, compression, convert, batch_marker, record_batch)
+USERS = (batch_digest, compression, convert, batch_marker, record_batch, grouping)
 """The modules that have the kernel do something."""
 _DROPS_ALL = HeaderPolicy(("*",))
 _SIZES = (0, 1, 2, 63, 64, 65, 127, 128, 129, 300, 3_000, 70_000)

@@ -6,8 +6,10 @@ from collections.abc import Sequence
 
 from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.header_marker import header_marker_of, marking_batch
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.codecs.steps import at_once
 
 Entry = tuple[bytes | None, bytes | None, int]
 """Key, value, time in ms."""
@@ -61,3 +63,15 @@ def modern(
         codec=codec,
         base_offset=offset,
     )
+
+
+def marked_batch(batch: memoryview, identity: Identity) -> bytearray:
+    """Return a client's batch as the proxy sends it, with the batch marker of this identity."""
+    return at_once(marking_batch(batch, header_marker_of(identity)))
+
+
+def marked(entries: Sequence[Entry], offset: int, identity: Identity, codec: Codec = Codec.NONE) -> bytes:
+    """Return one batch of format v2 as the proxy appends it: with the batch marker of its identity in its header."""
+    batch = marked_batch(memoryview(modern(entries, 0, identity, codec)), identity)
+    batch[:8] = offset.to_bytes(8, "big")
+    return bytes(batch)

@@ -38,6 +38,7 @@ from idemproxy.proxy.flow.effects import (
     Wait,
     Work,
 )
+from idemproxy.proxy.flow.form import Form
 from idemproxy.proxy.flow.outcome import Appended, InDoubt, NotSent, Outcome, Refused
 from idemproxy.proxy.flow.runner import FlowRunner, Resume
 from idemproxy.proxy.limits import COMMIT_IDLE_SECONDS
@@ -243,7 +244,7 @@ class StagedOutside:
     def _push(self, broker_id: int, append: QueuedAppend, route: Route | None) -> None:
         records, timeout_ms, names = append.message_set, append.timeout_ms, append.identities
         where = broker_id, append.topic, append.partition
-        effect = StagedAppend(*where, records, timeout_ms, append.may_send, names, append.sender, route)
+        effect = StagedAppend(*where, records, timeout_ms, append.may_send, names, append.sender, append.form, route)
         outcome = self._stage.perform(effect)
         if outcome is not NEVER:
             self._soon(lambda: self._end(broker_id, append, outcome))
@@ -311,7 +312,8 @@ class StagedBroker:
 
     id: int
     takes_batches: bool
-    is_held: bool = False
+    form: Form = Form.WRAPPER_V1
+    may_hold_batches: bool = False
 
 
 class Stage:
@@ -451,6 +453,10 @@ class Stage:
     def put(self, entry: Entry) -> None:
         self.values[self.key] = pack(entry)
 
+    def store_v2(self) -> None:
+        """From now on the leader stores format v2."""
+        self.outside.leader.form, self.outside.leader.may_hold_batches = Form.MARKED_V2, True
+
     def stored_values(self) -> list[bytes | None]:
         """Every record of the log, in order."""
         return [record.value for stored in self.log.messages for record in stored.message.records]
@@ -462,7 +468,9 @@ class Stage:
     # ------------------------------------------------------------------ outcomes of appends
     def take(self, effect: Append) -> int:
         """Append, as the leader does."""
-        base_offset = self.log.append(recompressed(bytes(effect.message_set), self.topic_codec), self.now)
+        data, is_v2 = bytes(effect.message_set), effect.form.is_v2
+        stored = data if is_v2 else recompressed(data, self.topic_codec)
+        base_offset = self.log.append(stored, self.now, stores=2 if is_v2 else 1)
         self.log.advance(self.log.end_offset)
         return base_offset
 

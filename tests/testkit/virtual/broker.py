@@ -7,11 +7,12 @@ The cluster's truth is in ``cluster``.
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import TYPE_CHECKING
 
 from idemproxy.reactor import Wire
 from testkit.virtual import kafka_bytes as kafka
-from testkit.virtual.batches import is_batch
+from testkit.virtual.batches import codec_in, codecs_in, is_batch
 from testkit.virtual.broker_faults import CODES_AFTER_APPEND, BrokerFault, ProduceSeen
 from testkit.virtual.connection import Connection
 from testkit.virtual.releases import (
@@ -26,12 +27,14 @@ if TYPE_CHECKING:
     from testkit.virtual.cluster import Broker, Part, VirtualCluster
 
 OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC, LEADER_NOT_AVAILABLE, NOT_LEADER, DENIED = 1, 3, 5, 6, 29
+UNSUPPORTED_COMPRESSION, INVALID_RECORD = 76, 87
 WITHOUT_A_NAME = (kafka.API_VERSIONS, kafka.SASL_HANDSHAKE)
 PRODUCE_KEY_BYTES = b"\x00\x00"
 PROXY = "idemproxy"
 """The client id under which proxies produce. Another one is a client's own, whose bytes a proxy passes on."""
-FIRST_OWN_PRODUCER_ID = 1000
-FIRST_FETCH_OF_BATCHES = 4
+FIRST_FETCH_OF_BATCHES, FIRST_FETCH_OF_ZSTD = 4, 10
+ZSTD, ZSTD_FROM = 4, 7
+"""A codec, and the first version of Produce in which it may be used."""
 BATCHES_FROM = 3
 """The first version of Produce that carries format v2, and nothing else."""
 LOOK_SECONDS = 0.05
@@ -150,8 +153,7 @@ class BrokerConnection:
             rows = [(topic, number, *self._known_producers(topic, number)) for topic, number in asked]
             self._answer(request, b"\x00" + describe_producers_answer(rows))
         elif key == kafka.INIT_PRODUCER_ID:
-            cluster.ids_issued += 1
-            self._answer(request, kafka.init_producer_id_answer(FIRST_OWN_PRODUCER_ID + cluster.ids_issued))
+            self._answer(request, kafka.init_producer_id_answer(cluster.issue_id()))
         else:
             raise kafka.BadRequest(f"api {key} is no part of this world")
 
@@ -212,6 +214,8 @@ class BrokerConnection:
             watch(seen)
         if cluster.users is not None and not cluster.users[self._principal]:
             return self._answer_parts(request, [(topic, number, DENIED, -1) for topic, number, _ in body.partitions])
+        if self._refuse_empty(request, body) or self._refuse_zstd(request, body):
+            return None
         fault = cluster.choose_fault(seen)
         cluster.faults_done[fault.value] = cluster.faults_done.get(fault.value, 0) + 1
         network.note(f"broker-{self._broker.number}", f"produce {seen.number} {fault.value}")
@@ -280,6 +284,22 @@ class BrokerConnection:
             if random.random() < 0.5:
                 cluster.append(broker, body, None)
             cluster.crash_broker(broker.number)
+
+    def _refuse_empty(self, request: kafka.Request, body: kafka.ProduceBody) -> bool:
+        """From version 3 on there has to be a batch for each partition (ProduceRequest.validateRecords)."""
+        empty = [(topic, number) for topic, number, data in body.partitions if not data]
+        if request.api_version < BATCHES_FROM or not empty:
+            return False
+        self._answer_parts(request, [(topic, number, INVALID_RECORD, -1) for topic, number in empty])
+        return True
+
+    def _refuse_zstd(self, request: kafka.Request, body: kafka.ProduceBody) -> bool:
+        """Before version 7 nothing may be packed with it (KIP-110)."""
+        packed = [row[:2] for row in body.partitions if row[2] and is_batch(row[2]) and codec_in(row[2]) == ZSTD]
+        if request.api_version >= ZSTD_FROM or not packed:
+            return False
+        self._answer_parts(request, [(topic, number, UNSUPPORTED_COMPRESSION, -1) for topic, number in packed])
+        return True
 
     def _append(
         self, request: kafka.Request, body: kafka.ProduceBody, *, delay: float = 0.0, correlation_shift: int = 0
@@ -413,10 +433,13 @@ class BrokerConnection:
                 continue
             whole = request.api_version >= 3 and not any(row[4] for row in rows)
             assert body.replica_id < 0, "a replica id of a broker disturbs replication"
-            old = request.api_version < FIRST_FETCH_OF_BATCHES
-            data = log.read(
-                offset, min(room, bytes_max), whole_first=whole, up_to=log.high_watermark, converts_down=old
-            )
+            read = partial(log.read, offset, min(room, bytes_max), whole_first=whole, up_to=log.high_watermark)
+            data = read()
+            if request.api_version < FIRST_FETCH_OF_ZSTD and ZSTD in codecs_in(data):
+                rows.append((topic, number, UNSUPPORTED_COMPRESSION, log.high_watermark, b""))
+                continue
+            if request.api_version < FIRST_FETCH_OF_BATCHES:
+                data = read(converts_down=True)
             if request.api_version >= 3 and len(data) < 12 + int.from_bytes(data[8:12], "big"):
                 data = b""  # KIP-74: not even one message is whole
             room -= len(data)

@@ -1,4 +1,4 @@
-"""What an idempotent producer sends and reads, as bytes: InitProducerId v0 and Produce v3. Only layouts."""
+"""What an idempotent producer sends and reads, as bytes: InitProducerId v0 and Produce v3 or v7. Only layouts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.record_batch import Record, encode_batch
 from testkit.virtual.kafka_bytes import INIT_PRODUCER_ID, PRODUCE, Reader, string
 
-PRODUCE_VERSION = 3
+PRODUCE_VERSION, ZSTD_PRODUCE_VERSION = 3, 7
+ZSTD = 4
+"""A codec that brokers take from version 7 on (KIP-110)."""
 _PARTITION_ANSWER = struct.Struct(">ihqq")
 
 
@@ -47,7 +49,12 @@ def batch_bytes(
 
 
 def produce(
-    correlation_id: int, client_id: str, timeout_ms: int, parts: Sequence[tuple[str, int, bytes]], acks: int = -1
+    correlation_id: int,
+    client_id: str,
+    timeout_ms: int,
+    parts: Sequence[tuple[str, int, bytes]],
+    acks: int = -1,
+    version: int = PRODUCE_VERSION,
 ) -> bytes:
     """A produce request with at most one batch for each partition."""
     topics: dict[str, list[bytes]] = {}
@@ -56,10 +63,10 @@ def produce(
     body = string(None) + struct.pack(">hii", acks, timeout_ms, len(topics))
     for topic, rows in topics.items():
         body += string(topic) + struct.pack(">i", len(rows)) + b"".join(rows)
-    return _framed(PRODUCE, PRODUCE_VERSION, correlation_id, client_id, body)
+    return _framed(PRODUCE, version, correlation_id, client_id, body)
 
 
-def parse_produce(body: bytes) -> dict[tuple[str, int], tuple[int, int]]:
+def parse_produce(body: bytes, version: int = PRODUCE_VERSION) -> dict[tuple[str, int], tuple[int, int]]:
     """(topic, partition) -> (error code, base offset)."""
     reader = Reader(body)
     found: dict[tuple[str, int], tuple[int, int]] = {}
@@ -67,6 +74,8 @@ def parse_produce(body: bytes) -> dict[tuple[str, int], tuple[int, int]]:
         topic = reader.text()
         for _ in range(reader.count()):
             number, error, base_offset, _append_time = reader.numbers(_PARTITION_ANSWER)
+            if version >= ZSTD_PRODUCE_VERSION:
+                reader.int64()  # where the log starts
             assert (topic, number) not in found, "a partition is answered twice"
             found[topic, number] = error, base_offset
     reader.int32()

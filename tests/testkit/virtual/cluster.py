@@ -97,6 +97,9 @@ class Broker:
         self.address = next(other for other in self.addresses if other != self.address)
 
 
+FIRST_OWN_PRODUCER_ID = 1000
+
+
 class VirtualCluster:
     """Brokers, partitions, and what the checker wants to know of them."""
 
@@ -140,7 +143,12 @@ class VirtualCluster:
         for topic, count in topics.items():
             for partition in range(count):
                 leader = numbers[len(self.partitions) % len(numbers)]
-                self.partitions[topic, partition] = Partition(PartitionLog(), tuple(numbers), leader)
+                self.partitions[topic, partition] = Partition(PartitionLog(sent=network.sent), tuple(numbers), leader)
+
+    def issue_id(self) -> int:
+        """Return a producer id that nobody has."""
+        self.ids_issued += 1
+        return FIRST_OWN_PRODUCER_ID + self.ids_issued
 
     @property
     def addresses(self) -> list[Address]:
@@ -338,10 +346,16 @@ class VirtualCluster:
         self.network.schedule(seconds, make)
 
     def upgrade_broker(
-        self, number: int, release: Release, *, is_clean: bool, down_seconds: float | None = None
+        self,
+        number: int,
+        release: Release,
+        *,
+        is_clean: bool,
+        down_seconds: float | None = None,
+        is_silent: bool | None = False,
     ) -> None:
         """Restart a broker as another release. ``is_clean``: it gives its partitions away first, with all that they
-        have, and ends its connections; else it is killed."""
+        have; else it is killed. ``is_silent``: as for a crash; its machine runs, mostly."""
         broker = self.brokers[number]
         broker.next_release = release
         self.network.note("cluster", f"broker {number} is to be {release.name}, format {release.message_format}")
@@ -350,14 +364,15 @@ class VirtualCluster:
             for (topic, partition), one in self.partitions.items():
                 if one.leader == number:
                     self.move_leader(topic, partition, self.network.random.choice(others), keep=True)
-        self.crash_broker(number, down_seconds=down_seconds, is_clean=is_clean)
+        self.crash_broker(number, down_seconds=down_seconds, is_silent=is_silent)
 
-    def crash_broker(self, number: int, *, down_seconds: float | None = None, is_clean: bool = False) -> None:
-        """Kill a broker; its partitions get another leader after the election, or the same one when it is back."""
+    def crash_broker(self, number: int, *, down_seconds: float | None = None, is_silent: bool | None = None) -> None:
+        """Kill a broker; its partitions get another leader after the election, or the same one when it is back.
+        ``is_silent``: nobody hears of it who is connected; None: by the seed."""
         network, settings, broker = self.network, self.settings, self.brokers[number]
         if not broker.is_up:
             return
-        broker.host.crash(half_open=not is_clean and network.chance(self.silent_deaths_share))
+        broker.host.crash(half_open=network.chance(self.silent_deaths_share) if is_silent is None else is_silent)
         self._tell_of_brokers()
         led = [key for key, partition in self.partitions.items() if partition.leader == number]
         for key in led:

@@ -94,6 +94,7 @@ class ConditionalWriter:
         for number, batch in enumerate(batches := self._open):
             batch.tries += 1
             name = CONDITIONAL_ID, 0, sequence_of(batch.expected)
+            self.network.sent.note(*name, len(batch.values))
             data = bytearray(wire_bytes.batch_bytes(list(batch.values), *name, EPOCH_MS, 0))
             if batch.place:
                 data[LEADER_EPOCH] = FOLLOWS.to_bytes(4, "big")

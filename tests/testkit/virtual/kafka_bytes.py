@@ -1,4 +1,4 @@
-"""The requests and answers of brokers as bytes, broker's side: Produce 0-8, Fetch 0-4, ListOffsets 0-1, Metadata 0-4.
+"""The requests and answers of brokers as bytes, broker's side: Produce 0-8, Fetch 0-10, ListOffsets 0-1, Metadata 0-4.
 
 Written from the protocol's tables and independent of the proxy's codecs, so that an error there cannot hide here. Owns
 layouts; decides nothing. A request that cannot be parsed raises BadRequest, on which a broker closes the connection.
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA, SASL_HANDSHAKE, API_VERSIONS, INIT_PRODUCER_ID = 0, 1, 2, 3, 17, 18, 22
 DESCRIBE_CONFIGS, DESCRIBE_PRODUCERS = 32, 61
-READ_MAX = {PRODUCE: 8, FETCH: 4, LIST_OFFSETS: 1, METADATA: 4, DESCRIBE_CONFIGS: 1, INIT_PRODUCER_ID: 1}
+READ_MAX = {PRODUCE: 8, FETCH: 10, LIST_OFFSETS: 1, METADATA: 4, DESCRIBE_CONFIGS: 1, INIT_PRODUCER_ID: 1}
 """The highest versions that are read here, whatever a broker advertises."""
 
 API_RANGES_0_10_2: tuple[tuple[int, int, int], ...] = (
@@ -29,7 +29,6 @@ _INT8, _INT16, _INT32, _INT64 = (struct.Struct(layout) for layout in (">b", ">h"
 _REQUEST_HEADER = struct.Struct(">hhi")
 _PRODUCE_HEADER = struct.Struct(">hi")
 _FETCH_HEADER = struct.Struct(">iii")
-_FETCH_PARTITION = struct.Struct(">iqi")
 
 
 class BadRequest(Exception):
@@ -186,12 +185,13 @@ def parse_request(frame: bytes) -> Request:
     return Request(key, version, correlation_id, client_id, reader)
 
 
-def _by_topic(reader: Reader, element: Callable[[str], T]) -> list[T]:
+def _by_topic(reader: Reader, element: Callable[[str], T], *, is_last: bool = True) -> list[T]:
     found: list[T] = []
     for _ in range(reader.count()):
         topic = reader.text()
         found += [element(topic) for _ in range(reader.count())]
-    reader.end()
+    if is_last:
+        reader.end()
     return found
 
 
@@ -204,17 +204,26 @@ def parse_produce(reader: Reader, version: int = 2) -> ProduceBody:
 
 
 def parse_fetch(reader: Reader, version: int) -> FetchBody:
-    """Versions 0 to 4."""
+    """Versions 0 to 10; none has a session."""
     replica_id, wait_ms, bytes_min = reader.numbers(_FETCH_HEADER)
     bytes_max = reader.int32() if version >= 3 else 2**31 - 1
     if version >= 4:
         reader.int8()  # the isolation level
+    if version >= 7 and (reader.int32(), reader.int32()) != (0, -1):
+        raise BadRequest("nobody has a fetch session here")
 
     def partition(topic: str) -> tuple[str, int, int, int]:
-        number, offset, partition_bytes_max = reader.numbers(_FETCH_PARTITION)
-        return topic, number, offset, partition_bytes_max
+        number = reader.int32()
+        if version >= 9:
+            reader.int32()  # the leader epoch that is expected
+        offset = reader.int64()
+        if version >= 5:
+            reader.int64()  # where the log of a follower begins
+        return topic, number, offset, reader.int32()
 
-    partitions = _by_topic(reader, partition)
+    partitions = _by_topic(reader, partition, is_last=version < 7)
+    if version >= 7:
+        _by_topic(reader, lambda _topic: reader.int32())  # what a session is to forget
     return FetchBody(replica_id, wait_ms, bytes_min, bytes_max, partitions)
 
 
@@ -267,12 +276,14 @@ def produce_answer(version: int, answers: Sequence[tuple[str, int, int, int]], t
 
 def fetch_answer(version: int, answers: Sequence[tuple[str, int, int, int, bytes]]) -> bytes:
     """``answers``: (topic, partition, error code, high watermark, message set)."""
-    stable = [b"" if version < 4 else struct.pack(">qi", one[3], -1) for one in answers]
+    start = struct.pack(">q", 0) if version >= 5 else b""
+    stable = [b"" if version < 4 else struct.pack(">q", one[3]) + start + struct.pack(">i", -1) for one in answers]
     rows = [
         (topic, struct.pack(">ihq", partition, error, high_watermark) + last + struct.pack(">i", len(data)) + data)
         for (topic, partition, error, high_watermark, data), last in zip(answers, stable, strict=True)
     ]
-    return (struct.pack(">i", 0) if version >= 1 else b"") + _grouped(rows)
+    session = struct.pack(">hi", 0, 0) if version >= 7 else b""
+    return (struct.pack(">i", 0) if version >= 1 else b"") + session + _grouped(rows)
 
 
 def list_offsets_answer(version: int, answers: Sequence[tuple[str, int, int, int]]) -> bytes:

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 
-from testkit.virtual.batches import MAGIC, converted_down, is_batch, parse_batch
+from testkit.virtual.batches import MAGIC, converted_down, converted_up, is_batch, parse_batch, repacked_batch
+from testkit.virtual.header_markers import SentIdentities
 from testkit.virtual.kafka_reference import Failed, ReferenceProducer
 from testkit.virtual.messages import Message, Refusal, as_format_0, at_offset, parse_messages, repacked
 
@@ -21,6 +22,7 @@ OTHER_FORMAT = 43
 MESSAGE_BYTES_MAX = 1_000_012
 """message.max.bytes of a broker that nobody has configured."""
 UNCOMPRESSED = 0
+NO_OFFSET = -1
 _last_offset = attrgetter("last_offset")
 
 __all__ = ["MESSAGE_BYTES_MAX", "TOO_LARGE", "Message", "PartitionLog", "Refusal", "Stored", "parse_messages"]
@@ -31,17 +33,18 @@ class Stored:
     """One shallow message where it lies; never changed. ``first_offset`` of a wrapper is its first record's.
 
     ``offsets``: of its records, where compaction has left gaps between them. ``last_offset``: of its last record,
-    inclusive.
+    inclusive; of a batch of format v2 that of the last one that it was sent with.
     """
 
     first_offset: int
     message: Message
     appended_at: float
     offsets: tuple[int, ...] = ()
-    last_offset: int = field(init=False)
+    last_offset: int = NO_OFFSET
 
     def __post_init__(self) -> None:
-        self.last_offset = self.offsets[-1] if self.offsets else self.first_offset + self.message.record_count - 1
+        if self.last_offset == NO_OFFSET:
+            self.last_offset = self.offsets[-1] if self.offsets else self.first_offset + self.message.record_count - 1
 
 
 @dataclass(slots=True)
@@ -76,6 +79,8 @@ class PartitionLog:
     producers: dict[int, ReferenceProducer] = field(default_factory=dict)
     """What a leader that gives idempotence knows of producers, by their ids: from the batches of format v2 that are in
     its log, also while they were appended by another one."""
+    sent: SentIdentities = field(default_factory=SentIdentities)
+    """What batch markers in headers may stand for."""
 
     def append(self, message_set: bytes, now: float, *, stores: int = 1) -> int:
         """Append and return the base offset, of what is there already its old one. Raises Refusal when nothing was
@@ -88,6 +93,9 @@ class PartitionLog:
             if len(message.data) > self.message_bytes_max:
                 raise Refusal(TOO_LARGE, f"a message of {len(message.data)} bytes")
         self._look_for_violations(messages)
+        return self._append_messages(messages, now, stores)
+
+    def _append_messages(self, messages: Sequence[Message], now: float, stores: int) -> int:
         base_offset = self.end_offset
         for message in messages:
             first = self.end_offset
@@ -98,12 +106,16 @@ class PartitionLog:
 
     def _append_batch(self, batch: Message, now: float, stores: int) -> int:
         """As brokers do since 2.5: the producer's last five batches are known, and one that is not known begins with
-        any sequence (KIP-360)."""
+        any sequence (KIP-360). Of a batch without a producer id nothing is checked (measured on real brokers)."""
         if len(batch.data) > self.message_bytes_max:
             raise Refusal(TOO_LARGE, f"a batch of {len(batch.data)} bytes")
-        if stores < MAGIC or self.message_format == 0 or self.keeps_old_format:
+        is_old = stores < MAGIC or self.message_format == 0 or self.keeps_old_format
+        if batch.producer_id < 0:
+            if is_old:  # its batch marker is lost
+                return self._append_messages(parse_messages(converted_down(batch, 0)), now, stores)
+            return self._append_marked(batch, now)
+        if is_old:
             raise Refusal(OTHER_FORMAT, "this format has no producer ids")
-        assert batch.producer_id >= 0, "all producers of these worlds have ids"
         names = batch.producer_epoch, batch.base_sequence, batch.record_count
         producer = self.producers.setdefault(batch.producer_id, ReferenceProducer())
         judged = producer.append(*names, self.end_offset)
@@ -116,19 +128,37 @@ class PartitionLog:
             self.end_offset += batch.record_count
         return judged.base_offset
 
-    def _know_producers(self) -> None:
-        """As a replica does that begins to lead: what it knows is in its log."""
+    def _append_marked(self, batch: Message, now: float) -> int:
+        """One without a producer id: epoch and base sequence may be anything, and are stored as they are."""
+        identity = self.sent.marked_as(batch.producer_epoch, batch.base_sequence, batch.record_count)
+        base_offset = self.end_offset
+        came = at_offset(batch._replace(marked_as=identity), base_offset)
+        is_kept = self.compression in (None, batch.codec)
+        stored = came if is_kept else repacked_batch(came, range(len(came.inner)), self.compression or 0)
+        self.history.append(Stored(base_offset, came, now))
+        self.messages.append(Stored(base_offset, stored, now))
+        self.end_offset += batch.record_count
+        return base_offset
+
+    def know_producers(self, *, last_only: bool = False) -> None:
+        """As a replica does that begins to lead: what it knows is in its log. ``last_only``: of each producer the last
+        batch, as a broker does that was started again (measured on real brokers)."""
         self.producers.clear()
         for stored in self.history:
             one = stored.message
             if one.producer_id >= 0:
                 producer = self.producers.setdefault(one.producer_id, ReferenceProducer())
                 producer.append(one.producer_epoch, one.base_sequence, one.record_count, stored.first_offset)
+                while last_only and len(producer.batches) > 1:
+                    producer.batches.popleft()
 
     def _as_stored(self, message: Message, first: int, now: float, stores: int) -> list[Stored]:
         """What the topic's settings, and the format of the broker, make of it. In format v2 a wrapper's key is lost."""
-        if stores >= MAGIC and message.inner and not self.keeps_old_format:
-            message = repacked(message, message.inner, message.codec)
+        if stores >= MAGIC and not self.keeps_old_format:
+            batch = at_offset(converted_up(message), first)
+            if self.compression not in (None, batch.codec):
+                batch = repacked_batch(batch, range(len(batch.inner)), self.compression or 0)
+            return [Stored(first, batch, now)]
         if self.message_format == 0:
             message = as_format_0(message, first)
         if self.compression == UNCOMPRESSED and message.inner:
@@ -156,14 +186,14 @@ class PartitionLog:
         self.end_offset = max([self.start_offset, *ends])
         self.high_watermark = min(self.high_watermark, self.end_offset)
         self.committed = min(self.committed, self.end_offset)
-        self._know_producers()
+        self.know_producers()
 
     def begin_again(self) -> None:
         """The topic was deleted, and made again."""
         self.lost += self.history
         self.messages, self.history = [], []
         self.start_offset = self.end_offset = self.high_watermark = self.committed = 0
-        self._know_producers()
+        self.know_producers()
 
     def retain(self, offset: int) -> None:
         """Delete the messages that lie wholly below the offset, as far as they are replicated."""
@@ -184,8 +214,13 @@ class PartitionLog:
         if not left:
             del self.messages[index]
         elif len(left) < len(records):
-            message = repacked(stored.message, [one for _, one in left], stored.message.codec)
             at = tuple(offset for offset, _ in left)
+            if stored.message.magic == MAGIC:
+                kept = [number for number in range(len(records)) if number not in removed]
+                batch = repacked_batch(stored.message, kept, stored.message.codec)
+                self.messages[index] = Stored(stored.first_offset, batch, stored.appended_at, at, stored.last_offset)
+                return True
+            message = repacked(stored.message, [one for _, one in left], stored.message.codec)
             self.messages[index] = Stored(at[0], at_offset(message, at[-1]), stored.appended_at, at)
         return len(left) < len(records)
 

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec, compress, decompress
 from testkit.virtual.kafka_bytes import Reader
 
@@ -47,6 +48,8 @@ class Message(NamedTuple):
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
+    marked_as: Identity | None = None
+    """Of a batch without a producer id: what the batch marker in its header stands for; None: nobody has sent that."""
 
     @property
     def record_count(self) -> int:

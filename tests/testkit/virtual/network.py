@@ -18,6 +18,7 @@ from random import Random
 
 from idemproxy.reactor import Address, Endpoint
 from testkit.virtual.connection import Connection, Direction
+from testkit.virtual.header_markers import SentIdentities
 from testkit.virtual.wire import VirtualWire
 
 _TIME = struct.Struct(">d")
@@ -66,6 +67,8 @@ class Network:
         self.connections: dict[int, Connection] = {}
         self.watchers: list[Callable[[Direction, bytes], None]] = []
         """Called with every piece of bytes that leaves a host, before it is on its way: a place to break things."""
+        self.sent = SentIdentities()
+        """What clients have sent in it."""
         self._heap: list[tuple[float, int, Callable[[], None]]] = []
         self._counter = 0
         self._connection_count = 0

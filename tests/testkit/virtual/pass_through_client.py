@@ -37,10 +37,13 @@ def metadata(correlation_id: int, client_id: str, topic: str) -> bytes:
     return _framed(METADATA, 1, correlation_id, client_id, struct.pack(">i", 1) + string(topic))
 
 
-def fetch(correlation_id: int, client_id: str, topic: str, partition: int, offset: int, wait_ms: int) -> bytes:
-    """A Fetch 3 that waits so long when there is nothing."""
-    body = struct.pack(">iiiii", -1, wait_ms, 1, 1_000, 1) + string(topic)
-    return _framed(FETCH, 3, correlation_id, client_id, body + struct.pack(">iiqi", 1, partition, offset, 1_000))
+def fetch(
+    correlation_id: int, client_id: str, topic: str, partition: int, offset: int, wait_ms: int, version: int = 3
+) -> bytes:
+    """A Fetch 3 or 4 that waits so long when there is nothing."""
+    isolation = b"\0" if version >= 4 else b""
+    body = struct.pack(">iiii", -1, wait_ms, 1, 1_000) + isolation + struct.pack(">i", 1) + string(topic)
+    return _framed(FETCH, version, correlation_id, client_id, body + struct.pack(">iiqi", 1, partition, offset, 1_000))
 
 
 def token(name: str) -> bytes:
@@ -107,6 +110,8 @@ class PassThroughClient(VirtualClient):
     """A producer that has to be introduced, and that knows no leaders: after ``NOT_LEADER_OR_FOLLOWER`` it tries
     another broker's port."""
 
+    fetch_version = 3
+
     def _connect(self) -> None:
         self._connect_is_planned = False
         if self._session is not None:
@@ -120,6 +125,8 @@ class PassThroughClient(VirtualClient):
 class _PassThroughSession(_Session):
     """A session that its client may have left before it was introduced. Now and then it asks something else between two
     batches."""
+
+    _client: PassThroughClient
 
     def __init__(self, client: VirtualClient) -> None:
         super().__init__(client)
@@ -145,7 +152,8 @@ class _PassThroughSession(_Session):
             wait_ms = network.random.choice((0, 100, 700, 2_500))
             told = [(one.acknowledged[1], one) for one in self._client.batches if one.acknowledged is not None]
             end = max((offset + len(one.values) for offset, one in told), default=0)
-            self._write(fetch(correlation_id, self._client.name, *partition, end, wait_ms))
+            version = self._client.fetch_version
+            self._write(fetch(correlation_id, self._client.name, *partition, end, wait_ms, version))
 
     def connected(self, wire: Wire) -> None:
         """Begin to work."""
@@ -153,6 +161,10 @@ class _PassThroughSession(_Session):
             wire.reset()
         else:
             super().connected(wire)
+
+    def _is_misled(self, answer: bytes) -> bool:
+        codes = [code for code, _ in parse_produce(answer, self._client.settings.produce_version).values()]
+        return NOT_LEADER in codes
 
     def _answer(self, frame: bytes) -> None:
         if self._is_over:  # it went elsewhere at the answer before
@@ -166,7 +178,7 @@ class _PassThroughSession(_Session):
         is_produce = bool(self.waiting[first].batches)
         super()._answer(frame)
         is_in_use = self.connection is self._client.connection
-        if is_produce and is_in_use and any(code == NOT_LEADER for code, _ in parse_produce(frame[4:]).values()):
+        if is_produce and is_in_use and self._is_misled(frame[4:]):
             self._client.move()
 
 

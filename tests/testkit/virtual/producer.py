@@ -74,6 +74,8 @@ class Batch:
     """Names under which it was sent before what comes before it in that epoch: older batches that were in flight when
     the epoch began, and had to be answered first."""
     answers: list[Answer] = field(default_factory=list)
+    answers_as_whole: list[Answer] = field(default_factory=list)
+    """Of a part: those to the batch that was split."""
     acknowledged: tuple[float, int] | None = None
     """When the user learned that it is in the log, and at which offset (-1: unknown)."""
     failed: tuple[float, str] | None = None
@@ -280,6 +282,7 @@ class ProducerState:
             part = Batch(batch.partition, batch.first + start, batch.values[start:end], batch.created_at)
             sequence = (whole.base_sequence + start) % SEQUENCE_LIMIT
             part.identity = Identity(whole.producer_id, whole.producer_epoch, sequence, end - start)
+            part.answers_as_whole = [*batch.answers_as_whole, *batch.answers]
             batch.parts.append(part)
         at = state.in_flight.index(batch)
         state.in_flight[at : at + 1] = batch.parts

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 from idemproxy.codecs.steps import at_once
@@ -47,6 +48,22 @@ class _InOrder(dict[Any, None]):
         self.pop(one, None)
 
 
+class _NotedIds:
+    """Takes the place of ``ProducerIds``: the ids are brokers'."""
+
+    def __init__(self, engine: Any, issue: Callable[[], int]) -> None:
+        self._engine, self._issue = engine, issue
+
+    def answer(self, principal: bytes, done: Callable[[int, int], None]) -> None:
+        """Issue one, which its client learns of once it is noted."""
+        producer_id = self._issue()
+        client = SimpleNamespace(principal=principal, address="client")
+        self._engine.note_issued(producer_id, client, lambda: done(0, producer_id))
+
+    def forget(self) -> None:
+        """Nothing is kept."""
+
+
 class VirtualProxy:
     """One proxy over all its lives."""
 
@@ -76,6 +93,8 @@ class VirtualProxy:
         late_share: float = 0.0,
         traced_share: float = 0.0,
         owned_share: float = 0.0,
+        broker_issues: Callable[[], int] | None = None,
+        appends_with_ids: bool = False,
     ) -> None:
         """``shares_store``: other proxies may use its Redis. ``clock_offset``: how long its machine was up before the
         run. ``clock_rate``: its seconds in a second. ``horizon_seconds``: the longest time after which a client
@@ -85,7 +104,10 @@ class VirtualProxy:
         ``name_expiry_seconds``: of a name. ``wall_clock_rate``: of the clock by which ids get old. ``has_names``:
         client ids are names. ``late_share``: of batches that are converted in a later pass. ``traced_share``: of
         batches whose span is wanted, which a flow prepares; 0: no spans are wanted. ``owned_share``: of its lives in
-        which it takes append reservations."""
+        which it takes append reservations. ``broker_issues``: makes the producer ids, which the proxy notes, as where
+        brokers give idempotence on other topics; None: the proxy makes them. ``appends_with_ids``: what it appends has
+        the clients' producer ids."""
+        self._broker_issues = broker_issues
         self.network = network
         self.name = name
         self.address: Address = (name, 9092)
@@ -111,6 +133,7 @@ class VirtualProxy:
         self._wall_clock_rate = wall_clock_rate
         self._has_names = has_names
         self._late_share, self._traced_share, self._owned_share = late_share, traced_share, owned_share
+        self._appends_with_ids = appends_with_ids
         kinds = ("late", "traced", "owned")
         self._late, self._traced, self._owned = (Random(f"{network.seed}/{name}/{kind}") for kind in kinds)
         self._package, self._shares_store = package, shares_store
@@ -176,6 +199,9 @@ class VirtualProxy:
     def _begin(self, host: VirtualReactor, engine: Any) -> None:
         """Look for brokers and take part in what proxies share."""
         engine.start(self.store)
+        if self._broker_issues is not None:
+            engine.context.instance.brokers_issue_ids = True
+            engine._producer_ids = _NotedIds(engine, self._broker_issues)
         if self._has_hidden_ranges:
             engine.keep_hidden_ranges()
         self.store.start()
@@ -183,6 +209,10 @@ class VirtualProxy:
     def _new_engine(self, **chosen: Any) -> Any:
         """``chosen``: what else it is made with."""
         host = self.host
+        if self._appends_with_ids:
+            idempotence = importlib.import_module(f"{self._package}.proxy.broker.served").Idempotence
+            mode = importlib.import_module(f"{self._package}.proxy.broker.mode").Mode
+            chosen = {"mode": mode(idempotence.PROXY, appends_with_ids=True), **chosen}
         engine = self._engine_module.Engine(
             self._as_a_principal(host) if self._authenticating_brokers else host,
             (self._upstream,),

@@ -89,11 +89,15 @@ class RaisingScene:
         self.why_no_room: str | None = None
         """Why no connection to a broker is opened."""
         upstream: Any = ForClients(_ToEnds(self.proxy.host, self._count), lambda: self.why_no_room)
-        make: Any = partial(NativeSession, upstream, requires_login, RaisingSession)
+        make = self.handler(upstream, requires_login)
         place_of: Any = lambda *_: ("proxy", 9092)  # noqa: E731
         accept = partial(self.engine.accept, self.broker.number, place_of, make=make)
         self.world.network.listen(self.proxy.host, self.proxy.address, accept)
         self.line = self.connect()
+
+    def handler(self, upstream: Any, requires_login: bool) -> Any:
+        """Makes the handler of each connection."""
+        return partial(NativeSession, upstream, requires_login, RaisingSession)
 
     def connect(self) -> Line:
         """Another client."""

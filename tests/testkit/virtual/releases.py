@@ -1,7 +1,8 @@
 """What a virtual broker is: a Kafka release, which APIs it has, and which message format it stores by its settings.
 
 Only data, and what a broker of Kafka ≥ 0.11 answers of itself (DescribeConfigs, DescribeProducers, InitProducerId).
-Sources: the ranges that real brokers of 2.8.2 and 3.9.1 advertise, cut to the APIs of these worlds; KIP-664, KIP-724.
+Sources: the ranges that real brokers of 2.8.2, 3.9.1 and 4.3.1 advertise, cut to the APIs of these worlds; KIP-664,
+KIP-724.
 """
 
 from __future__ import annotations
@@ -60,6 +61,16 @@ KEEPS_3_9 = Release("3.9", _RANGES_3_9, {_FORMAT: "0.10.2", _PROTOCOL: "2.8"})
 RAISED_2_8 = replace(KEEPS_2_8, settings={_FORMAT: "2.8", _PROTOCOL: "2.8"}, message_format=NEW_FORMAT)
 RAISED_3_9 = replace(KEEPS_3_9, settings={_FORMAT: "0.10.2", _PROTOCOL: "3.9"}, message_format=NEW_FORMAT)
 """The same with their own format: from 3.0 on the protocol's version alone decides about it (step 5)."""
+RAISED_4_3 = Release(
+    "4.3",
+    {
+        **_RANGES_3_9,
+        **{kafka.PRODUCE: (3, 13), kafka.FETCH: (4, 18), kafka.LIST_OFFSETS: (1, 11), kafka.METADATA: (0, 13)},
+        **{kafka.INIT_PRODUCER_ID: (0, 6), kafka.DESCRIBE_CONFIGS: (1, 4)},
+    },
+    message_format=NEW_FORMAT,
+)
+"""It has no setting for a format, and no version of Produce and Fetch that is older than format v2 (KIP-896)."""
 UPGRADES: Sequence[tuple[Release, Release]] = ((KEEPS_2_8, RAISED_2_8), (KEEPS_3_9, RAISED_3_9))
 
 

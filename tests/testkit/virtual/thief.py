@@ -35,6 +35,7 @@ class VirtualThief:
         self._tries += 1
         own = [f"{self.host.name}/{self._tries}/{number}".encode() for number in range(identity.record_count)]
         name = identity.producer_id, identity.producer_epoch, identity.base_sequence
+        self.network.sent.note(*identity)
         data = wire_bytes.batch_bytes(values or own, *name, EPOCH_MS + int(self.network.now * 1000), 0)
         request = wire_bytes.produce(1, self.host.name, TIMEOUT_MS, [(*place, data)], -1)
         self.host.connect(address, self.endpoint(_Try(self, place, identity, request)))

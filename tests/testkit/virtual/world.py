@@ -10,11 +10,13 @@ from dataclasses import dataclass, field, replace
 from testkit.virtual.broker_faults import BrokerFaultRates
 from testkit.virtual.client import ClientSettings, VirtualClient
 from testkit.virtual.cluster import ClusterSettings, VirtualCluster
+from testkit.virtual.kafka_bytes import FETCH
 from testkit.virtual.log import MESSAGE_BYTES_MAX
 from testkit.virtual.network import Network, NetworkSettings
 from testkit.virtual.pass_through_client import PassThroughClient, VirtualIntruder
 from testkit.virtual.proxy import OWN_NAME, VirtualProxy
 from testkit.virtual.redis import BLOCK, NAME, RedisFaultRates, VirtualRedis
+from testkit.virtual.releases import OLD, Release
 from testkit.virtual.thief import VirtualThief
 
 REDIS_ADDRESS = ("redis", 6379)
@@ -60,6 +62,8 @@ class WorldSettings:
     """How fast the wall clocks go by which producer ids get old."""
     has_names: bool = False
     """Client ids are names of producers."""
+    release: Release = OLD
+    """What the brokers are at first."""
     is_conditional: bool = False
     """The topic takes conditional publishes only."""
     late_share: float = 0.0
@@ -68,6 +72,10 @@ class WorldSettings:
     """Of the batches whose span is wanted: flows prepare them; 0: no spans are wanted."""
     owned_share: float = 0.0
     """Of the proxies' lives in which they take append reservations."""
+    brokers_issue_ids: bool = False
+    """Producer ids are the brokers', and noted in Redis."""
+    appends_with_ids: bool = False
+    """What the proxies append has the clients' producer ids, which the brokers check."""
     package: str = "idemproxy"
     """Under which name the proxy is imported: the shipped one, or a patched copy."""
 
@@ -82,7 +90,11 @@ class World:
         if settings.has_principals or settings.has_names:  # what is known to Redis alone
             self.redis.server.keeps = NAME if settings.has_names else BLOCK
         self.cluster = VirtualCluster(
-            self.network, {TOPIC: settings.partitions}, broker_count=settings.brokers, settings=settings.cluster
+            self.network,
+            {TOPIC: settings.partitions},
+            broker_count=settings.brokers,
+            settings=settings.cluster,
+            release=settings.release,
         )
         for partition in self.cluster.partitions.values():
             partition.log.message_bytes_max = settings.message_bytes_max
@@ -109,6 +121,8 @@ class World:
                 expiry_seconds=settings.expiry_seconds,
                 name_expiry_seconds=settings.name_expiry_seconds,
                 wall_clock_rate=settings.wall_clock_rate,
+                broker_issues=self.cluster.issue_id if settings.brokers_issue_ids else None,
+                appends_with_ids=settings.appends_with_ids,
             )
             for number, (offset, rate) in enumerate(clocks, 1)
         ]
@@ -120,6 +134,9 @@ class World:
             make_client(self.network, f"client-{number}", addresses, settings.client)
             for number in range(1, settings.clients + 1)
         ]
+        for client in self.clients:
+            if isinstance(client, PassThroughClient):
+                client.fetch_version = max(PassThroughClient.fetch_version, settings.release.ranges[FETCH][0])
         self.thief = (VirtualIntruder if settings.has_pass_through else VirtualThief)(self.network)
         self.zombie = VirtualThief(self.network, "zombie")
         """Where client ids are names: what is left of their earlier instances."""

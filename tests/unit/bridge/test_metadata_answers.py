@@ -284,7 +284,7 @@ def test_what_is_no_describe_cluster_is_a_wire_error(body: bytes) -> None:
 # InitProducerId
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(7))
 @pytest.mark.parametrize("name", [None, "", "writer-7"])
 def test_init_producer_id_is_read_as_the_library_writes_it(version: int, name: str | None) -> None:
     body = messages.encode_request(
@@ -297,7 +297,7 @@ def test_init_producer_id_is_read_as_the_library_writes_it(version: int, name: s
             parse_init_producer_id(broken, version)
 
 
-@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("version", range(7))
 def test_init_producer_id_is_answered_as_the_library_writes_it(version: int) -> None:
     fields: dict[str, Any] = {"throttle_time_ms": 250, "producer_id": 2**62 - 1, "producer_epoch": 3}
     assert encode_init_producer_id(version, 0, 2**62 - 1, 3, 250) == messages.encode_response(22, version, **fields)
@@ -305,6 +305,6 @@ def test_init_producer_id_is_answered_as_the_library_writes_it(version: int) -> 
     assert (failed.error_code, failed.producer_id, failed.producer_epoch) == (14, -1, -1)
 
 
-def test_init_producer_id_beyond_version_4_is_said_to_be_unsupported() -> None:
+def test_init_producer_id_beyond_version_6_is_said_to_be_unsupported() -> None:
     with pytest.raises(UnsupportedVersion):
-        parse_init_producer_id(b"", 5)
+        parse_init_producer_id(b"", 7)

@@ -4,6 +4,7 @@ import pytest
 
 from idemproxy.proxy.bridge.configs import BrokerSettings
 from idemproxy.proxy.broker.mode import Mode
+from idemproxy.proxy.broker.probed import needs_probe
 from idemproxy.proxy.broker.served import (
     Idempotence,
     Judgement,
@@ -47,17 +48,18 @@ def kinds(judgement: Judgement) -> tuple[Kind | None, Kind | None]:
     [
         (V0_10, None, (None, Kind.UNSERVED)),
         (V0_9, None, (Kind.UNSERVED, Kind.UNSERVED)),
-        (V0_11, NEW_FORMAT, (Kind.OTHER_FORMAT, None)),
+        (V0_11, NEW_FORMAT, (None, None)),
         (V0_11, OLD_FORMAT, (None, Kind.UNSERVED)),
-        (V3, NEW_FORMAT, (Kind.OTHER_FORMAT, None)),
+        (V3, NEW_FORMAT, (None, None)),
         (V3, REFUSED, (Kind.UNSERVED, Kind.UNSERVED)),
-        (V4, None, (Kind.OTHER_FORMAT, None)),
-        (COMPATIBLE, None, (Kind.UNSERVED, Kind.UNSERVED)),
-        (COMPATIBLE, NEW_FORMAT, (Kind.UNSERVED, Kind.UNSERVED)),
-        (COMPATIBLE, BrokerSettings(0, {}), (Kind.UNSERVED, Kind.UNSERVED)),
+        (V4, None, (None, None)),
+        (COMPATIBLE, None, (None, Kind.UNSERVED)),
+        (COMPATIBLE, NEW_FORMAT, (None, Kind.UNSERVED)),
+        (COMPATIBLE, BrokerSettings(0, {}), (None, Kind.UNSERVED)),
         (COMPATIBLE, BrokerSettings(7, {}), (Kind.UNSURE, Kind.UNSERVED)),
-        (COMPATIBLE_4, None, (Kind.UNSERVED, Kind.UNSERVED)),
-        (GATEWAY, NEW_FORMAT, (Kind.OTHER_FORMAT, None)),
+        (COMPATIBLE_4, None, (None, Kind.UNSERVED)),
+        (GATEWAY, REFUSED, (None, Kind.UNSERVED)),
+        (GATEWAY, NEW_FORMAT, (None, None)),
     ],
 )
 def test_what_a_broker_is_served_as(
@@ -137,7 +139,7 @@ GONE_NATIVE, OLDER = Stored(b"ours", b"native", False), Stored(b"ours", None, Tr
         ("auto", NATIVE, RUNNING, False, NATIVE),
         ("proxy", PROXY, NOTHING, False, PROXY),
         ("proxy", None, NOTHING, False, PROXY),
-        ("proxy", NATIVE, NOTHING, False, "all brokers store message format v2"),
+        ("proxy", NATIVE, NOTHING, False, PROXY),
         ("proxy", NATIVE, IN_USE, True, PROXY),
         ("proxy", PROXY, GONE_NATIVE, True, "delete the key idem:shop:mode"),
         ("auto", PROXY, Stored(b"ours", b"other"), True, "'other' gives idempotence"),
@@ -151,23 +153,28 @@ def test_all_proxies_of_a_cluster_do_the_same_or_do_not_start(
     assert agreed is expected or (isinstance(agreed, str) and isinstance(expected, str) and expected in agreed)
 
 
-@pytest.mark.parametrize("told", [None, NEW_FORMAT, REFUSED, BrokerSettings(0, {}), BrokerSettings(7, {})])
-@pytest.mark.parametrize("found", [COMPATIBLE, COMPATIBLE_4])
-def test_a_broker_that_lacks_producer_ids_is_not_said_to_have_any(found: Detected, told: BrokerSettings | None) -> None:
-    refusal = judged(found, told).refusal(PROXY)
-    assert refusal is not None
-    assert "has producer ids" not in refusal.reason
-    assert "message format" not in refusal.reason
-
-
-@pytest.mark.parametrize("wanted", [None, NATIVE, PROXY])
-def test_a_service_that_does_not_show_that_it_is_kafka_has_a_warning(wanted: Idempotence | None) -> None:
+@pytest.mark.parametrize("wanted", [NATIVE, PROXY])
+def test_a_service_has_a_warning_where_it_is_configured_who_gives_it(wanted: Idempotence) -> None:
     native = judged(GATEWAY, NEW_FORMAT, wanted).remark_in(NATIVE)
     assert "some list InitProducerId and ignore producer ids" in native
-    assert "as Kafka 0.10 stores it" in judged(OLD_GATEWAY, None, wanted).remark_in(PROXY)
+    assert "needs batches that are kept as they are sent" in judged(OLD_GATEWAY, None, wanted).remark_in(PROXY)
     both = judged(GATEWAY, OLD_FORMAT, wanted).remark_in(PROXY)
     assert "is served as long as it stores message format 0.10.2" in both
-    assert "as Kafka 0.10 stores it" in both
+    assert "needs batches that are kept as they are sent" in both
+
+
+@pytest.mark.parametrize("found", [COMPATIBLE, COMPATIBLE_4, GATEWAY, OLD_GATEWAY])
+def test_a_service_is_probed(found: Detected) -> None:
+    assert needs_probe(found)
+
+
+@pytest.mark.parametrize("found", [V0_10, V0_11, V3, V4, *(Detected(one, KNOWN[one]) for one in ("0.10.0", "0.10.1"))])
+def test_kafka_is_not_probed(found: Detected) -> None:
+    assert not needs_probe(found)
+
+
+def test_what_does_not_tell_its_versions_is_not_probed() -> None:
+    assert not needs_probe(Detected("unsure", reason="7 bytes"))
 
 
 @pytest.mark.parametrize("found", [V0_10, V0_11, V3, V4, *(Detected(one, KNOWN[one]) for one in ("0.10.0", "0.10.1"))])

@@ -10,6 +10,7 @@ from idemproxy.client.records import Record, finish
 from idemproxy.codecs import messages
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_response_header
+from idemproxy.codecs.produce import CONDITIONAL_PUBLISH
 from idemproxy.producing.numbered_batch import CONDITIONAL, Place, ProducerId, Receipt
 from idemproxy.producing.producer_core import ProducerCore, Timing
 from testkit.stage.client import cluster_with_leader, ready_link
@@ -72,4 +73,5 @@ def test_who_publishes_conditionally_sends_nothing_to_a_server_that_has_transact
     core = ProducerCore(CONDITIONAL, {}, Timing())
     with pytest.raises(UnsupportedServer, match="no conditional publish"):
         LeaderSession(core, 0, ready_link({0: (0, VERSION), 24: (0, 0)}))
+    LeaderSession(core, 0, ready_link({0: (0, VERSION), 24: (0, 0), CONDITIONAL_PUBLISH: (0, 0)}))
     LeaderSession(core, 0, ready_link({0: (0, VERSION), 22: (0, 4)}))

@@ -10,7 +10,7 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.headers import encode_request_header
 from idemproxy.codecs.produce_acks import acks_of
-from idemproxy.codecs.produce_walk import HEADERS_MAX, REQUEST_HEADERS_MAX, Part, ProduceWalk, Wanted
+from idemproxy.codecs.produce_walk import HEADERS_MAX, REQUEST_HEADERS_MAX, Part, ProduceWalk, Wanted, only_topic
 from idemproxy.codecs.record_batch import Record, encode_batch
 
 PRODUCE = 0
@@ -132,3 +132,16 @@ def test_any_bytes_can_be_walked_and_only_a_fields_start_is_kept() -> None:
     for _ in range(20):
         walk.feed(bytes(16 * 1024))
     assert walk.is_over
+
+
+@pytest.mark.parametrize("version", range(14))
+def test_the_only_topic_is_found_as_soon_as_it_is_there(version: int) -> None:
+    data = request(version, (("u0", 0, batch()), ("u0", 1, batch())))
+    wanted = TOPIC_ID.bytes if version >= 13 else b"u0"
+    end = next(at for at in range(len(data)) if only_topic(data[:at], 0, version) is not None)
+    assert only_topic(data[:end], 0, version) == only_topic(data, 0, version) == (wanted, end)
+    assert data[:end].endswith(wanted)
+    for others in ((("a", 0, batch()), ("b", 0, batch())), ()):
+        found = only_topic(request(version, others), 0, version)
+        assert found is not None
+        assert found[0] == b""

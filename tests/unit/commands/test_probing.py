@@ -14,9 +14,12 @@ from idemproxy.client.errors import ConnectionFailed
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.producing.cluster import METADATA
 from idemproxy.producing.numbered_batch import Place
-from idemproxy.proxy.commands.probing import limits
 from idemproxy.proxy.commands.probing.shown import lines_of, object_of
-from idemproxy.proxy.commands.probing.topic import (
+from idemproxy.proxy.flow.form import Form
+from idemproxy.proxy.main import _parser, main
+from idemproxy.proxy.probe.verdict import Row, Verdict
+from idemproxy.proxy.probing import limits
+from idemproxy.proxy.probing.topic import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     CannotProbe,
@@ -25,8 +28,6 @@ from idemproxy.proxy.commands.probing.topic import (
     delete_topic,
     find_partition,
 )
-from idemproxy.proxy.main import _parser, main
-from idemproxy.proxy.probe.verdict import Form, Row, Verdict
 from testkit.stage.client import ADDRESS, BROKERS, FlowRun, answer, metadata
 
 TOPIC = "idemproxy-probe-1"
@@ -223,7 +224,7 @@ def test_a_given_topic_is_not_named_before_it_is_known_to_exist() -> None:
 # ---------------------------------------------------------------------- what is printed
 ROWS = [
     Row("base offset in responses", "-1", dict.fromkeys(Form, False)),
-    Row("record headers", "kept", {Form.MARKED: True}),
+    Row("record headers", "kept", {Form.MARKED_V2: True}),
 ]
 NONE = Verdict(None, ("base offset in responses: -1",), ("a hint",))
 
@@ -246,7 +247,7 @@ def test_the_object_has_all_of_it() -> None:
     assert (found["form"], found["because"], found["hints"]) == (None, list(NONE.because), ["a hint"])
     assert (found["topic"], found["topic_left"]) == (TOPIC, "interrupted")
     assert found["trials"][1] == {"trial": "record headers", "seen": "kept", "meets": {"v2, marked": True}}
-    served = json.loads(object_of(ROWS, Verdict(Form.MARKED, ()), TOPIC, ""))
+    served = json.loads(object_of(ROWS, Verdict(Form.MARKED_V2, ()), TOPIC, ""))
     assert (served["form"], served["topic_left"]) == ("v2, marked", None)
 
 

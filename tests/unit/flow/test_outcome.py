@@ -3,7 +3,15 @@
 import pytest
 
 from idemproxy.codecs.error_codes import ErrorCode
-from idemproxy.proxy.flow.outcome import CONTENT_ERRORS, ROUTING_ERRORS, Appended, InDoubt, Refused, classify
+from idemproxy.proxy.flow.outcome import (
+    CONTENT_ERRORS,
+    NUMBER_ERRORS,
+    ROUTING_ERRORS,
+    Appended,
+    InDoubt,
+    Refused,
+    classify,
+)
 from testkit.stage.sequencer import ProduceConnection
 
 KNOWN = sorted(set(map(int, ErrorCode)) - {-1, 0})
@@ -20,7 +28,7 @@ def test_a_base_offset_means_appended_on_that_leader_whatever_the_code(error_cod
     )
 
 
-@pytest.mark.parametrize("error_code", KNOWN)
+@pytest.mark.parametrize("error_code", sorted(set(KNOWN) - NUMBER_ERRORS))
 def test_a_known_code_without_an_offset_means_not_appended(error_code: int) -> None:
     assert classify(error_code, -1, -1, PRODUCE_CONNECTION, 4) == Refused(error_code)
 
@@ -29,6 +37,13 @@ def test_success_without_an_offset_is_no_commit_and_nothing_to_send_again() -> N
     outcome = classify(0, -1, -1, PRODUCE_CONNECTION, 4)
     assert isinstance(outcome, Refused)
     assert outcome.error_code != 0
+
+
+@pytest.mark.parametrize("error_code", [45, 46, 47, 59])
+def test_what_a_broker_says_of_epoch_and_sequence_is_for_the_log_to_decide(error_code: int) -> None:
+    outcome = classify(error_code, -1, -1, PRODUCE_CONNECTION, 4)
+    assert isinstance(outcome, InDoubt)
+    assert (outcome.broker_id, outcome.error_code) == (4, error_code)
 
 
 @pytest.mark.parametrize("error_code", [-1, *UNKNOWN])

@@ -274,7 +274,8 @@ def test_a_part_of_a_wrapper_with_too_many_records_is_not_left_out() -> None:
     shared.write({part: ASKED})
     assert Proxy(shared).left_out == set()
     assert shared.read()[part].refusal == (
-        "a part of the wrapper at offsets 5 to 10005 cannot be hidden: it has 10001 records, the limit is 10000"
+        "a part of the message or batch at offsets 5 to 10005 cannot be hidden:"
+        " it has 10001 records, the limit is 10000"
     )
     shared.write({whole: ASKED})
     assert Proxy(shared).left_out == {whole}

@@ -17,9 +17,11 @@ from idemproxy.codecs import batch_marker, kernel
 from idemproxy.codecs.batch_digest import digesting_messages
 from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec
-from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner, converting, wrapping
+from idemproxy.codecs.convert import HeaderPolicy, HeaderRefused, Inner, converting, digesting_whole, wrapping
 from idemproxy.codecs.errors import ChecksumMismatch, WireError
+from idemproxy.codecs.header_marker import header_marker_of
 from idemproxy.codecs.kernel import Kernel
+from idemproxy.codecs.logged import anchor_of_header_marker, anchor_of_own_ids
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.record_batch import Record, encode_batch, parse_single_batch, verify_crc
 from idemproxy.codecs.steps import at_once
@@ -34,6 +36,7 @@ from testkit.stage.kernel_cases import (
     with_kernel,
     wrapper_in_python,
 )
+from testkit.stage.logs import marked_batch
 from testkit.stage.wrappers import to_inner
 
 BATCHES = 3_000
@@ -50,6 +53,41 @@ def kernels(folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def compiled(tmp_path_factory: pytest.TempPathFactory) -> list[Kernel]:
     return list(kernels(tmp_path_factory.mktemp("kernel")).values())
+
+
+def numbered(records: list[Record], identity: Identity, codec: Codec = Codec.NONE) -> bytes:
+    producer_id, epoch, base_sequence, _ = identity
+    numbers = {"producer_id": producer_id, "producer_epoch": epoch, "base_sequence": base_sequence}
+    return encode_batch(records, codec=codec, **numbers)
+
+
+def test_a_marked_batch_is_the_same_with_its_anchor_and_digest(compiled: list[Kernel]) -> None:
+    random, headers = Random(2), (("h", b"1"), ("h", None))
+    plain = [(Identity(4_000_000_000, 3, sequence, 3), 3) for sequence in (38945, 58637)]
+    # Their hash begins with the epochs -1 and 0.
+    counts = (1, 3, 40, *(random.randrange(1, 300) for _ in range(50)))
+    for given, count in (*plain, *((None, count) for count in counts)):
+        sizes = [random.choice((0, 3, 5_000)) for _ in range(count)]
+        records = [Record(at, 9 + at, None if at % 2 else b"k", b"v" * size, headers) for at, size in enumerate(sizes)]
+        numbers = random.randrange(1 << 62), random.randrange(1 << 15), random.randrange(1 << 31)
+        identity = given or Identity(*numbers, count)
+        sent = numbered(records, identity)
+        header, marker = parse_single_batch(memoryview(sent)), header_marker_of(identity)
+        digest = at_once(digesting_whole(memoryview(sent), header, 1 << 30))
+        content = batch_marker.content_digest(records[0].key, records[0].value)
+        expected = (
+            bytes(marked_batch(memoryview(sent), identity)),
+            anchor_of_header_marker(marker, count),
+            content,
+            digest,
+        )
+        for one in compiled:
+            assert one.mark_batch(sent) == expected
+            assert one.digest_batch(sent) == (anchor_of_own_ids(header), digest)
+            for wrong in (sent[:-1], sent + b"x", sent[:61] + b"\xff" * 9 + sent[70:], sent[:60]):
+                assert one.mark_batch(wrong) is None
+                assert one.digest_batch(wrong) is None
+            assert one.mark_batch(numbered(records, identity, Codec.GZIP)) is None
 
 
 def test_random_batches_become_the_same_bytes(compiled: list[Kernel]) -> None:

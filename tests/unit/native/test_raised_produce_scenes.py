@@ -16,6 +16,7 @@ from idemproxy.producing.numbered_batch import Place
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.upward.departed_clients import ClientIdentity
 from idemproxy.proxy.events import ClientRefused
+from idemproxy.proxy.session.conditional_topics import ConditionalTopics
 from idemproxy.proxy.versions import ApiKey
 from testkit.virtual.raising_scene import RaisingScene, fetch, message_set, metadata, produce
 from testkit.virtual.world import TOPIC
@@ -457,4 +458,16 @@ def test_what_clients_have_left_is_counted_in_the_memory_of_all() -> None:
     scene.answer_produce()
     scene.run()
     scene.answer_produce()
+    scene.assert_nothing_stays()
+
+
+def test_a_conditional_topic_takes_no_message_set_and_its_broker_is_not_asked() -> None:
+    scene = RaisingScene()
+    scene.engine.conditional_topics = ConditionalTopics([TOPIC])
+    scene.send(produce(1, ONE, ONE), metadata(3))
+    assert scene.line.answers == [1]
+    assert scene.code() == ErrorCode.POLICY_VIOLATION
+    assert scene.keys() == [[ApiKey.METADATA]]
+    scene.answer_metadata(1, 0)
+    assert scene.line.answers == [1, 3]
     scene.assert_nothing_stays()

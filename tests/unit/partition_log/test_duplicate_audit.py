@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.error_codes import ErrorCode
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy import limits
@@ -147,7 +148,7 @@ def test_all_batches_of_a_partition_are_looked_for_by_one() -> None:
     stage = Stage()
     places = [(TOPIC, 0), (TOPIC, 1)]
     flows = [
-        stage.context.duplicate_audit.looking_for(place, Position(bound, NO_ANCHOR), {(producer, 0, 0)})
+        stage.context.duplicate_audit.looking_for(place, Position(bound, NO_ANCHOR), {Identity(producer, 0, 0, 1)})
         for place in places
         for producer, bound in enumerate((5, 3, 9))
     ]

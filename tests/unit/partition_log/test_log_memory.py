@@ -21,6 +21,7 @@ from idemproxy.proxy.bridge.asks import FetchAnswer, FetchRecords
 from idemproxy.proxy.flow.effects import Unanswered
 from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, has_content, taking_apart
 from idemproxy.proxy.partition_log.log_reader import LogReader
+from idemproxy.proxy.partition_log.recognised import Recogniser
 from testkit.stage.sequencer import Client, Stage
 from testkit.stage.step_sizes import MessagesRead
 from testkit.virtual.network import Network
@@ -60,7 +61,7 @@ def test_a_chunk_of_many_small_appends_of_ours_ends_as_well(monkeypatch: pytest.
     data = b"".join(wrapper(number, b"v", key=encode_batch_marker([Identity(7, 0, number, 1)])) for number in range(20))
     chunk = chunk_of(data)
     assert 1 < chunk.end < 20
-    assert len(chunk.pieces_of(7)) == chunk.end
+    assert len(at_once(chunk.pieces_from(Recogniser(7), 0))) == chunk.end
 
 
 def ours(count: int) -> bytes:
@@ -112,6 +113,19 @@ def test_a_search_in_a_wrapper_of_many_records_is_made_in_steps(messages_read: M
     assert at_once(stored(3, 2)) == at_once(stored(4, 1, at_once(stored(3, 1))))
 
 
+@pytest.mark.parametrize("name_count", [1, 40])
+def test_an_audit_looks_at_a_busy_producers_batches_once_and_in_steps(
+    name_count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "CHUNK_STEP_RECORDS", 10)
+    data = b"".join(wrapper(number, b"v", key=encode_batch_marker([Identity(7, 0, number, 1)])) for number in range(50))
+    names = [Identity(7, 0, 20 + number, 1) for number in range(name_count)]
+    steps = chunk_of(data).copies_from(names, 10)
+    assert len(list(steps)) == 4
+    assert [one for one, _ in at_once(chunk_of(data).copies_from(names, 10))] == names[:30]
+    assert at_once(chunk_of(data).copies_from(names, 30)) == [(name, name.base_sequence) for name in names[10:30]]
+
+
 def test_equal_records_are_found_wherever_they_are() -> None:
     chunk = chunk_of(plain(1_000) + wrapper(BASE + 1_000, b"a", b"b", b"a") + wrapper(BASE + 1_003, b"a"), BASE)
     assert list(chunk.offsets_of(content_digest(None, b"a"))) == [BASE + 1_000, BASE + 1_002, BASE + 1_003]
@@ -125,7 +139,7 @@ def test_a_chunk_knows_how_much_memory_it_takes(data_of: Callable[[int], bytes])
     tracemalloc.start()
     try:
         chunk = chunk_of(data, BASE)
-        chunk.pieces_of(7)
+        at_once(chunk.pieces_from(Recogniser(7), 0))
         taken, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -21,6 +21,7 @@ from idemproxy.proxy.events import UnknownOutcomeResolved
 from idemproxy.proxy.flow.effects import Unanswered
 from idemproxy.proxy.partition_log.log_chunk import LogChunk, ReadLog, taking_apart
 from idemproxy.proxy.partition_log.log_reader import LogReader
+from idemproxy.proxy.partition_log.recognised import Recogniser
 from idemproxy.state.commit import Stored
 from testkit.stage.sequencer import Client, Stage
 from testkit.stage.step_sizes import MessagesRead
@@ -282,9 +283,10 @@ def chunk_of(log: PartitionLog, start: int) -> LogChunk:
 def test_a_chunk_has_the_pieces_of_every_producer_with_their_offsets() -> None:
     log = a_log(plain(b"a"), marked(Identity(7, 0, 0, 2), Identity(8, 3, 5, 1)), marked(Identity(7, 0, 2, 1)))
     chunk = chunk_of(log, 0)
-    assert [piece for piece, _ in chunk.pieces_of(7)] == [Stored(0, 0, 2, 1), Stored(0, 2, 1, 4)]
-    assert [piece for piece, _ in chunk.pieces_of(8)] == [Stored(3, 5, 1, 3)]
-    assert chunk.pieces_of(9) == []
+    found = {number: at_once(chunk.pieces_from(Recogniser(number), 0)) for number in (7, 8)}
+    assert [piece for piece, _ in found[7]] == [Stored(0, 0, 2, 1), Stored(0, 2, 1, 4)]
+    assert [piece for piece, _ in found[8]] == [Stored(3, 5, 1, 3)]
+    assert at_once(chunk.pieces_from(Recogniser(9), 0)) == []
     assert (chunk.start, chunk.end, chunk.gaps) == (0, 5, [])
 
 
@@ -301,7 +303,7 @@ def test_a_wrapper_from_which_compaction_took_a_record_has_a_gap() -> None:
     log = a_log(marked(Identity(7, 0, 0, 3)), plain(b"b"))
     assert log.compact(0, (1,))
     chunk = chunk_of(log, 0)
-    assert chunk.pieces_of(7) == []
+    assert at_once(chunk.pieces_from(Recogniser(7), 0)) == []
     assert chunk.gaps == [(0, 3)]
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from idemproxy.pipeline.audit.contents import RepeatFinder, created_of
-from idemproxy.pipeline.audit.rows import Columns, Kind, columns, concatenated, taken
+from idemproxy.pipeline.audit.rows import IS_MARKED, Columns, Kind, columns, concatenated, taken
 from idemproxy.pipeline.reading.container import LOG_APPEND_TIME
 
 Record = dict[str, Any]
@@ -65,6 +65,12 @@ def test_sequence_numbers_of_one_producer_prove_that_it_sent_two_records() -> No
     assert found([record(0, **one), record(1, **one)]) == [], "the judge of sequences has it"
     assert found([record(0, **one), record(1, **{**other, "producer_id": 8})]) == [(SUSPECTED, 1, 0)]
     assert found([record(0, **one), record(1)]) == [(SUSPECTED, 1, 0)]
+
+
+def test_a_batch_with_a_marker_in_its_header_is_of_one_producer() -> None:
+    marked = {"flags": IS_MARKED}
+    assert found([record(0, last_offset=1, **marked), record(1, last_offset=1, **marked)]) == [(REPEATED, 1, 0)]
+    assert found([record(0, last_offset=0, **marked), record(1, last_offset=1, **marked)]) == [(SUSPECTED, 1, 0)]
 
 
 @pytest.mark.parametrize("change", [{"content": 2}, {"place": 1}])

@@ -7,12 +7,13 @@ import pytest
 
 from idemproxy.codecs.batch_marker import Identity
 from idemproxy.codecs.compression import Codec, compress
+from idemproxy.codecs.header_marker import header_marker_of
 from idemproxy.codecs.message_set import encode_message
 from idemproxy.pipeline.audit.fingerprints import RangeTaker
-from idemproxy.pipeline.audit.rows import Kind
+from idemproxy.pipeline.audit.rows import IS_MARKED, Kind
 from idemproxy.pipeline.reading.container import entries
 from idemproxy.pipeline.reading.decode import containers
-from testkit.stage.logs import modern, numbered, plain, wrapper
+from testkit.stage.logs import marked, modern, numbered, plain, wrapper
 
 Row = dict[str, int]
 LOG = (
@@ -128,3 +129,16 @@ def test_what_retention_deletes_meanwhile_is_reported() -> None:
     taker = RangeTaker(0, 0, 10)
     assert spans(of(Kind.DELETED, taker.deleted(6))) == [(0, 6)]
     assert (taker.position, taker.is_over) == (7, False)
+
+
+def test_batches_with_a_marker_in_their_header_stay_apart_and_show_no_producer() -> None:
+    names = [Identity(7, 0, 0, 3), Identity(7, 0, 3, 3), Identity(8, 0, 0, 3)]
+    log = b"".join(marked(numbered(3 * at, 3), 3 * at, name) for at, name in enumerate(names))
+    taker = RangeTaker(0, 0, 9)
+    batch = taker.take(log)
+    runs, records = of(Kind.RUN, batch), of(Kind.RECORD, batch)
+    assert spans(runs) == [(0, 2), (3, 5), (6, 8)]
+    assert [run["hash1"] for run in runs] == [header_marker_of(name) for name in names]
+    assert {(row["producer_id"], row["epoch"], row["sequence"]) for row in (*runs, *records)} == {(-1, -1, -1)}
+    assert [row["last_offset"] for row in records] == [2, 2, 2, 5, 5, 5, 8, 8, 8]
+    assert {row["flags"] for row in records} == {IS_MARKED}

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from idemproxy.pipeline.rebuild.found import FoundProducer
-from idemproxy.pipeline.rebuild.judge import Difference, Effect, Judged, judge
+from idemproxy.pipeline.rebuild.judge import Difference, Effect, Judged, judge, judge_unfound, may_be_recognised
 from idemproxy.state.commit import Stored, fresh
 from idemproxy.state.conditional import begun, ended_at
 from idemproxy.state.entry import (
@@ -76,7 +76,8 @@ def test_less_is_raised_by_a_swap_of_what_was_read(less: Entry) -> None:
     said = judged(FOUND, less)
     assert said.expected_version == less.version
     entry = written(said)
-    assert (entry.version, entry.next_sequence, entry.data_generation) == (less.version + 1, 5, LIFE)
+    assert (entry.next_sequence, entry.data_generation) == (5, LIFE)
+    assert entry.version > VERSION_FROM, "above what a proxy remembers of what was lost"
     assert entry.principal == PRINCIPAL
 
 
@@ -124,3 +125,28 @@ def test_nothing_known_of_the_producer_is_no_more_than_the_log_has() -> None:
     forgotten = replace(fresh(NO_DATA_GENERATION, PRINCIPAL, 0, 0), version=9)
     assert forgotten.anchor == NO_ANCHOR
     assert written(judged(FOUND, forgotten)).window == WINDOW
+
+
+@pytest.mark.parametrize(
+    ("entry", "difference"),
+    [
+        (KNOWN, Difference.UNRECOGNISED),
+        (replace(KNOWN, end_offset=101), Difference.AHEAD),
+        (replace(KNOWN, end_offset=10), None),
+    ],
+)
+def test_an_entry_whose_batches_the_log_has_no_more_is_named_and_left(
+    entry: Entry, difference: Difference | None
+) -> None:
+    """A log of format v2, read from offset 10 to 100; what ends below that was written longer ago."""
+    said = judge_unfound(FOUND.producer_id, pack(entry), 10, 100)
+    assert (None if said is None else said.difference) == difference
+    assert said is None or said.value is None
+
+
+def test_what_a_proxy_works_on_is_busy_also_where_nothing_is_found_of_it() -> None:
+    busy = replace(KNOWN, intent=INTENT)
+    assert judge_unfound(FOUND.producer_id, pack(busy), 10, 100) == Judged(Difference.BUSY)
+    assert judge_unfound(FOUND.producer_id, b"?", 10, 100) == Judged(Difference.DAMAGED)
+    assert not may_be_recognised(FOUND.producer_id, busy)
+    assert may_be_recognised(FOUND.producer_id, KNOWN)

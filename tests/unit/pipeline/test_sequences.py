@@ -10,6 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from idemproxy.codecs.batch_marker import Identity
+from idemproxy.codecs.header_marker import header_marker_of
 from idemproxy.pipeline.audit.kinds import Finding
 from idemproxy.pipeline.audit.rows import NO_KEY, Columns, Kind, columns, concatenated
 from idemproxy.pipeline.audit.sequences import Partition
@@ -169,6 +171,51 @@ def test_an_old_duplicate_acknowledged_without_offset_is_looked_for_by_sequence(
     for sequence, kinds in ((4, []), (6, ["acknowledged_absent"])):
         rows = concatenated([log_of([(1, 0, 0, 6)]), told(1, 0, sequence, 1, -1)])
         assert [row["kind"] for row in findings(rows)] == kinds
+
+
+def marked_log(*names: Identity) -> Columns:
+    """Return the runs of a log that has these batches with a marker in their header."""
+    blocks, offset = [], 0
+    for name in names:
+        last = offset + name.record_count - 1
+        more = {"size": name.record_count, "hash1": header_marker_of(name)}
+        blocks.append(columns(Kind.RUN, 0, 1, offset=offset, last_offset=last, **more))
+        offset = last + 1
+    return concatenated(blocks)
+
+
+FIRST, SECOND, OTHER = Identity(1, 0, 0, 3), Identity(1, 0, 3, 2), Identity(2, 0, 0, 3)
+
+
+def test_the_same_batch_marker_again_is_a_duplicate_of_the_first_batch_with_it() -> None:
+    found = findings(marked_log(FIRST, OTHER, FIRST, SECOND, FIRST))
+    assert short(found, "offset", "other_offset", "count", "producer_id") == [
+        ("duplicate", 6, 0, 3, -1),
+        ("duplicate", 11, 0, 3, -1),
+    ]
+
+
+def test_batches_with_a_marker_are_no_foreign_writers_and_plain_ones_among_them_are() -> None:
+    plain = columns(Kind.RUN, 0, 1, offset=3, last_offset=4, size=2)
+    assert short(findings(concatenated([marked_log(FIRST), plain])), "offset", "count") == [("foreign_writer", 3, 2)]
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "at", "kinds"),
+    [
+        (FIRST, 0, []),
+        (SECOND, 6, []),
+        (SECOND, -1, []),
+        (SECOND, 40, []),
+        (SECOND._replace(record_count=1), 6, []),
+        (SECOND._replace(base_sequence=5), 6, ["acknowledged_absent"]),
+        (FIRST._replace(producer_epoch=1), 0, ["acknowledged_absent"]),
+    ],
+)
+def test_what_was_acknowledged_is_found_by_its_batch_marker(acknowledged: Identity, at: int, kinds: list[str]) -> None:
+    """As a rule where it was acknowledged; a journal of an old format does not say how many records it has."""
+    rows = concatenated([marked_log(FIRST, OTHER, SECOND), told(*acknowledged, at)])
+    assert [row["kind"] for row in findings(rows)] == kinds
 
 
 def test_what_retention_has_deleted_is_not_called_absent() -> None:

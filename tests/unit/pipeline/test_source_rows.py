@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 from idemproxy.codecs.batch_marker import Identity, encode_batch_marker
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.errors import WireError
+from idemproxy.codecs.header_marker import header_marker_of
 from idemproxy.codecs.record_batch import CONTROL_FLAG, TRANSACTIONAL_FLAG, Record, encode_batch
 from idemproxy.pipeline.reading.container import ENTRY_BYTES_MIN, Broken
 from idemproxy.pipeline.reading.contents import StoredContents
@@ -35,6 +36,7 @@ from idemproxy.pipeline.source.batches import BatchRow, rows_of_entry, table
 from idemproxy.pipeline.source.columns import BATCHES, RECORDS_WITH_HEADERS, check_schema, columns_for
 from idemproxy.pipeline.source.problems import WrongOption
 from idemproxy.pipeline.source.records import part_of, record_rows
+from testkit.stage import logs
 from testkit.stage.logs import BEGUN_MS, Entry, modern, numbered, plain, wrapper
 
 ENTRIES: list[Entry] = [
@@ -164,6 +166,14 @@ def test_a_batch_without_a_producer_and_one_of_a_transaction() -> None:
     )
     (row,) = batch_rows(memoryview(data))
     assert (row.is_transactional, row.is_control, row.producer_id, row.base_sequence) == (True, True, 1, None)
+
+
+def test_a_batch_with_a_marker_in_its_header_shows_that_and_no_producer() -> None:
+    identity = Identity(7, 3, 40, 4)
+    (row,) = batch_rows(memoryview(logs.marked(numbered(0, 4), 10, identity)))
+    assert (row.producer_id, row.producer_epoch, row.base_sequence) == (None, None, None)
+    assert row.batch_marker == header_marker_of(identity).to_bytes(6, "big")
+    assert (row.base_offset, row.last_offset, row.crc_is_valid) == (10, 13, True)
 
 
 def test_a_batch_marker_is_a_row_for_each_batch_that_it_names() -> None:

@@ -121,7 +121,8 @@ def test_what_was_found_is_reported_though_retention_has_deleted_it_since(tmp_pa
     folder = log_folder(tmp_path, log)
     plan = of_files([folder], [], [])
     kinds = np.array([str(kind) for kind in (Finding.DUPLICATE, Finding.SUSPECTED_DUPLICATE)] * 2)
-    pairs = findings.finding_rows(kinds, 4, place=0, offset=[4, 5, 8, 9], other_offset=[0, 1, 0, 1])
+    given = {"place": 0, "offset": [4, 5, 8, 9], "other_offset": [0, 1, 0, 1]}
+    pairs = findings.finding_rows(kinds, 4, **given, producer_id=7)
 
     def listed() -> list[tuple[str, int, int]]:
         table = concluded(pa.Table.from_batches(compared(plan, [pairs])))
@@ -130,6 +131,14 @@ def test_what_was_found_is_reported_though_retention_has_deleted_it_since(tmp_pa
     assert listed() == [("duplicate", 4, 1), ("suspected_duplicate", 5, 1), ("sequence_reused", 8, 1)]
     (folder / "t-0" / f"{0:020}.log").write_bytes(log[len(plain(numbered(0, 4))) :])
     assert listed() == [(kind, offset, 0) for kind, offset in zip(kinds.tolist(), (4, 5, 8, 9), strict=True)]
+
+
+def test_records_that_differ_behind_equal_batch_markers_are_nothing(tmp_path: Path) -> None:
+    log = plain(numbered(0, 4)) + plain(numbered(0, 2), 4) + plain(numbered(9, 2), 6)
+    plan = of_files([log_folder(tmp_path, log)], [], [])
+    pairs = findings.finding_rows(Finding.DUPLICATE, 4, place=0, offset=[4, 5, 6, 7], other_offset=[0, 1, 2, 3])
+    table = concluded(pa.Table.from_batches(compared(plan, [pairs])))
+    assert [(row["kind"], row["offset"]) for row in table.to_pylist()] == [("duplicate", 4), ("duplicate", 5)]
 
 
 def judged(folder: Path) -> dict[str, int]:

@@ -9,9 +9,10 @@ import pytest
 
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.error_codes import ErrorCode
+from idemproxy.proxy.flow.form import Form
 from idemproxy.proxy.probe.seen import Again, Compressed, Ids, Offsets, RequestOrder, Seen, Times
 from idemproxy.proxy.probe.trials import NoResponse, Returned
-from idemproxy.proxy.probe.verdict import Form, Row, rows_of, verdict_of
+from idemproxy.proxy.probe.verdict import Row, rows_of, verdict_of
 
 STORED = Returned(0, 30)
 GAP, OLDER = (Returned(code) for code in (ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.INVALID_PRODUCER_EPOCH))
@@ -106,7 +107,7 @@ def test_kafka_from_2_5_on_is_served_with_its_own_ids() -> None:
 def test_without_one_part_of_idempotence_batches_are_marked(seen: Seen, trial: str, shown: str) -> None:
     assert row(seen, trial).seen == shown
     assert row(seen, trial).meets == {Form.OWN_IDS: False}
-    assert form(seen) is Form.MARKED
+    assert form(seen) is Form.MARKED_V2
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_without_one_part_of_idempotence_batches_are_marked(seen: Seen, trial: s
 def test_what_markers_need_counts_only_without_idempotence(changes: dict[str, Any], trial: str, shown: str) -> None:
     seen = replace(KAFKA, **changes)
     assert row(seen, trial).seen == shown
-    assert row(seen, trial).meets == {Form.MARKED: False}
+    assert row(seen, trial).meets == {Form.MARKED_V2: False}
     assert form(seen) is Form.OWN_IDS
     ignoring = replace(seen, ids=STORED_AGAIN)
     verdict = verdict_of(rows_of(ignoring), ignoring)
@@ -183,7 +184,7 @@ def test_what_is_only_shown_changes_nothing(changes: dict[str, Any]) -> None:
     seen = replace(KAFKA, **changes)
     assert rows_of(seen) != rows_of(KAFKA)
     assert form(seen) is Form.OWN_IDS
-    assert form(replace(seen, producer_ids=None, ids=None)) is Form.MARKED
+    assert form(replace(seen, producer_ids=None, ids=None)) is Form.MARKED_V2
 
 
 @pytest.mark.parametrize(
@@ -213,6 +214,6 @@ def test_message_format_v0_or_none_cannot_be_served(stored: int | None, shown: s
 def test_a_missing_right_is_a_hint_and_not_a_reason() -> None:
     seen = replace(KAFKA, producer_ids=Returned(ErrorCode.CLUSTER_AUTHORIZATION_FAILED), ids=None)
     verdict = verdict_of(rows_of(seen), seen)
-    assert verdict.form is Form.MARKED
+    assert verdict.form is Form.MARKED_V2
     assert "grant IdempotentWrite on Cluster" in verdict.hints[0]
     assert verdict_of(rows_of(KAFKA), KAFKA).hints == ()

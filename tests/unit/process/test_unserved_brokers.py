@@ -12,7 +12,8 @@ from idemproxy.codecs.errors import UnsupportedVersion, WireError
 from idemproxy.proxy import limits
 from idemproxy.proxy.bridge.configs import AskSettings, BrokerSettings
 from idemproxy.proxy.broker.broker import BOOTSTRAP_ID, Broker
-from idemproxy.proxy.broker.served import SETTINGS, Kind, Refusal, by_settings, by_version
+from idemproxy.proxy.broker.served import SETTINGS, Idempotence, Kind, Refusal, by_settings, by_version, judge
+from idemproxy.proxy.flow.form import Form
 from idemproxy.proxy.process.unserved_brokers import UnservedBrokers
 from idemproxy.proxy.versions import KNOWN, NEWER, ApiKey, Detected
 from testkit.stage.clock import Clock, Wire
@@ -39,7 +40,7 @@ def test_what_a_broker_is_may_be_known_later() -> None:
 
 
 @pytest.mark.parametrize(
-    ("form", "protocol", "is_served"),
+    ("form", "protocol", "is_v1"),
     [
         ("0.10.2", "1.1-IV0", True),
         ("0.10.2-IV0", "2.8-IV1", True),
@@ -55,13 +56,35 @@ def test_what_a_broker_is_may_be_known_later() -> None:
         ("0.100", "1.1", False),
     ],
 )
-def test_a_newer_broker_is_served_only_if_it_certainly_stores_format_v1(
-    form: str | None, protocol: str | None, is_served: bool
+def test_a_newer_broker_gets_format_v1_only_if_it_certainly_stores_that(
+    form: str | None, protocol: str | None, is_v1: bool
 ) -> None:
     told = {name: value for name, value in ((FORMAT, form), (PROTOCOL, protocol)) if value is not None}
-    refusal = by_settings(BrokerSettings(0, told))
-    assert (refusal is None) == is_served
-    assert refusal is None or refusal.kind is Kind.OTHER_FORMAT
+    assert by_settings(BrokerSettings(0, told)) is (Form.WRAPPER_V1 if is_v1 else Form.MARKED_V2)
+
+
+@pytest.mark.parametrize(
+    ("ids_to", "is_kafka", "stored", "form"),
+    [
+        (4, True, "2.8", Form.OWN_IDS),
+        (3, True, "2.8", Form.OWN_IDS),
+        (2, True, "2.8", Form.MARKED_V2),  # before 2.5 an id that it does not know begins at 0 only
+        (4, False, "2.8", Form.MARKED_V2),  # another service may ignore ids
+        (4, True, "0.10.2", Form.WRAPPER_V1),
+        (4, True, None, Form.OWN_IDS),  # it was not asked: producer ids are enough
+    ],
+)
+def test_where_brokers_give_idempotence_batches_keep_their_ids_if_any_sequence_may_begin(
+    ids_to: int, is_kafka: bool, stored: str | None, form: Form
+) -> None:
+    ranges = {**NEW_RANGES, ApiKey.INIT_PRODUCER_ID: (0, ids_to), ApiKey.FETCH: (0, 12)}
+    ranges |= {ApiKey.WRITE_TXN_MARKERS: (0, 0)} if is_kafka else {}
+    if not is_kafka:
+        ranges = {key: one for key, one in ranges.items() if key not in (7, 27)}
+    told = None if stored is None else BrokerSettings(0, {FORMAT: stored, PROTOCOL: "2.8"})
+    judgement = judge(Detected(NEWER, ranges), told)
+    assert judgement.form_in(Idempotence.NATIVE) is form
+    assert judgement.form_in(Idempotence.PROXY) is not Form.OWN_IDS
 
 
 @pytest.mark.parametrize(
@@ -78,7 +101,7 @@ def test_a_newer_broker_is_served_only_if_it_certainly_stores_format_v1(
 )
 def test_one_that_does_not_tell_is_not_served_and_others_are(error_code: int, kind: Kind, end: str) -> None:
     refusal = by_settings(BrokerSettings(error_code, {}))
-    assert refusal is not None
+    assert isinstance(refusal, Refusal)
     assert refusal.kind is kind
     assert refusal.reason.endswith(end)
 
@@ -186,13 +209,12 @@ def test_its_settings_are_asked_for_on_every_connection() -> None:
     scene.clock.opening[-1].lost("no answer")
     scene.clock.run(1)
     assert not scene.connect(*NEW, settings("1.1-IV0")).was_reset
-    assert (scene.broker.is_ready, scene.broker.takes_batches) == (True, False)
+    assert (scene.broker.takes_batches, scene.broker.form) == (True, Form.MARKED_V2)
     assert scene.refused == []
-    assert any("broker 7 at kafka:9092 stores message format 1.1-IV0" in said for said in scene.said)
     scene.clock.opening[-1].lost("it gets the old format again")
     scene.clock.run(1)
     scene.connect(*NEW, settings("0.10.2"))
-    assert (scene.broker.is_ready, scene.broker.takes_batches) == (True, True)
+    assert (scene.broker.takes_batches, scene.broker.form) == (True, Form.WRAPPER_V1)
 
 
 def test_one_that_cannot_be_asked_for_its_settings_is_not_served() -> None:

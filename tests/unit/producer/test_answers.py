@@ -44,7 +44,10 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "denied": (lambda: answers.denied(29), 29),
     "undecidable": (lambda: answers.undecidable("records were deleted"), 87),
     "after_unknown": (answers.after_unknown, 87),
+    "newer_epoch_at_broker": (answers.newer_epoch_at_broker, 47),
+    "others_at_broker": (answers.others_at_broker, 87),
     "partly_stored": (lambda: answers.partly_stored(3, 10), 87),
+    "rest_is_left": (lambda: answers.rest_is_left(3), 87),
     "vanished": (lambda: answers.vanished(5), 87),
     "partly_vanished": (answers.partly_vanished, 87),
     "all_vanished": (lambda: answers.all_vanished(2), 87),
@@ -53,8 +56,10 @@ SITUATIONS: dict[str, tuple[Callable[[], Answer], int]] = {
     "unreadable": (lambda: answers.unreadable(Malformed("gzip")), 87),
     "invalid": (lambda: answers.invalid("two batches", 8), 87),
     "codec_not_served": (answers.codec_not_served, 76),
+    "marker_without_id": (lambda: answers.marker_without_id(1, 8), 87),
     "invalid_acks": (lambda: answers.invalid_acks(2), 21),
     "transactional": (answers.transactional, 53),
+    "transactional_natively": (answers.transactional_natively, 17),
 }
 
 

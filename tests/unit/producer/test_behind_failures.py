@@ -12,13 +12,15 @@ from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.flow.effects import Append
 from idemproxy.proxy.flow.outcome import Outcome
 from idemproxy.proxy.producer import answers
+from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.producer.sequencer import Sequencer
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics
 from idemproxy.proxy.session.produce import Part, ProduceCall
+from idemproxy.proxy.session.routing import BatchKind, Way
 from idemproxy.proxy.session.sweeper import Sweepable
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.entry import principal_of
-from testkit.stage.door import DoorClient, call_of, code_of
+from testkit.stage.door import DoorClient, call_of, code_of, way_by_proxy
 from testkit.stage.sequencer import PARTITION, TOPIC, Client, Stage, batch_of
 
 NOT_LEADER, REQUEST_TIMED_OUT, HELD_BACK = 6, 7, 19
@@ -215,6 +217,9 @@ class LookedFor:
     conditional_topics = ConditionalTopics()
     reactor: Any = None
     """Of no use: nothing takes several steps here."""
+
+    def way_of(self, topic: str, kind: BatchKind) -> Way | Answer:
+        return way_by_proxy(self.conditional_topics, topic, kind)
 
     def __init__(self) -> None:
         self.stage = Stage()

@@ -12,6 +12,7 @@ from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.message_set import encode_set
 from idemproxy.proxy.flow.effects import Append
+from idemproxy.proxy.flow.form import Form
 from idemproxy.proxy.flow.outcome import Outcome
 from testkit.stage.sequencer import Client, Stage
 
@@ -299,3 +300,17 @@ def test_a_missing_rest_is_sent_though_the_topic_keeps_no_batch_markers() -> Non
     stage.run(60)
     assert retry.code == UNDECIDABLE
     assert stage.stored_values() == values
+
+
+def test_the_rest_of_a_batch_is_not_appended_where_its_leader_stores_v2_now() -> None:
+    """There a batch is appended as a whole, and its first record is in the log already."""
+    stage, values = Stage(), records(2)
+    takes_parts(stage, lambda _stage: None, {0: stores_and_hears_nothing(stage)})
+    stage.send(Client(), 0, *values)
+    stage.die()
+    stage.outside.leader.form = Form.MARKED_V2
+    retry = stage.send(Client(), 0, *values)
+    stage.run(60)
+    assert retry.code == UNDECIDABLE
+    assert stage.stored_values() == values[:1]
+    assert stage.failures() == []

@@ -19,6 +19,7 @@ from idemproxy.proxy.flow.effects import Append, Read, Swap
 from idemproxy.proxy.flow.outcome import NotSent, Outcome
 from idemproxy.proxy.limits import APPEND_RESERVATION_BYTES_MAX, BOUND_AGE_SECONDS
 from idemproxy.proxy.partition_log.log_offsets import Position
+from idemproxy.proxy.producer.append_reservation import AppendReservation
 from idemproxy.proxy.producer.batch import Batch
 from idemproxy.proxy.producer.name_guard import NameGuard
 from idemproxy.proxy.producer.usual import Unusual
@@ -195,14 +196,19 @@ def another_lease_epoch(play: Play) -> None:
     play.stage.context.instance.lease_epoch += 1
 
 
-def owned_too_much(play: Play) -> None:
+def owned(play: Play) -> AppendReservation:
+    """It appends under a reservation from here on."""
     stage = play.stage
     stage.context.takes_append_reservations = True
     for _ in range(3):
         play.burst(Burst(pause_seconds=0.01))
     stage.events.clear()
     assert stage.stream.held.append_reservation is not None
-    stage.stream.held.append_reservation.unwritten_bytes = APPEND_RESERVATION_BYTES_MAX
+    return stage.stream.held.append_reservation
+
+
+def owned_too_much(play: Play) -> None:
+    owned(play).unwritten_bytes = APPEND_RESERVATION_BYTES_MAX
 
 
 def loses_writes(play: Play) -> None:
@@ -282,6 +288,27 @@ def test_what_is_not_usual_is_prepared_by_a_flow_which_says_why(unusual: Unusual
     if unusual not in REFUSED:
         assert reasons(play.stage)[:1] == [unusual.label]
     assert not play.stage.failures()
+
+
+def test_what_does_not_name_its_producer_is_not_appended_under_an_append_reservation() -> None:
+    """It was taken for wrappers, and the topic is stored in another format since. The entry could not be rebuilt."""
+    play = usual_play()
+    stage = play.stage
+    owned(play)
+    stage.store_v2()
+    intents: list[Intent | None] = []
+
+    def looks(effect: Append) -> Outcome:
+        intents.append(stage.entry().intent)
+        return stage.succeeds(effect)
+
+    stage.outcomes.append(looks)
+    play.burst(Burst(pause_seconds=0.01))
+    (intent,) = intents
+    assert intent is not None
+    assert [batch.base_sequence for batch in intent.batches] == [play.sequence - 1]
+    assert reasons(stage) == ["append_reservation"]
+    assert {request.code for request in play.requests} == {0}
 
 
 def test_nothing_else_is_unusual() -> None:

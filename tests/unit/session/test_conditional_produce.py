@@ -13,15 +13,16 @@ from idemproxy.codecs.message_set import encode_set
 from idemproxy.codecs.record_batch import FOLLOWS, Record, encode_batch, parse_single_batch
 from idemproxy.codecs.steps import Steps, at_once
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
-from idemproxy.proxy.producer.batch import Batch
+from idemproxy.proxy.producer.batch import Answer, Batch
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics, reading_expected_offset
 from idemproxy.proxy.session.produce import Part
+from idemproxy.proxy.session.routing import BatchKind, Way
 from idemproxy.proxy.session.sweeper import Sweepable
 from idemproxy.proxy.settings.config import Caps
 from idemproxy.state.conditional import Ahead
 from idemproxy.state.entry import NO_PRINCIPAL
 from idemproxy.state.producer_ids import CONDITIONAL_ID
-from testkit.stage.door import DoorClient, call_of, code_of
+from testkit.stage.door import DoorClient, call_of, code_of, way_by_proxy
 from testkit.virtual.broker_faults import BrokerFault
 from testkit.virtual.named_scene import NamedScene
 from testkit.virtual.world import TOPIC
@@ -36,6 +37,9 @@ class Door:
     is_draining = False
     reactor: Any = None
     conditional_topics = ConditionalTopics(["wal-*"])
+
+    def way_of(self, topic: str, kind: BatchKind) -> Way | Answer:
+        return way_by_proxy(self.conditional_topics, topic, kind)
 
     def __init__(self) -> None:
         self.memory = MemoryBudget(Caps())

@@ -14,10 +14,12 @@ from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.codecs.steps import Steps, at_once
 from idemproxy.proxy.admission.memory_budget import MemoryBudget
 from idemproxy.proxy.limits import ANSWER_SHARE, ANSWER_SWEEP_SECONDS, ANSWERED_PER_STEP, SWEPT_LINES_EMPTY_MAX
+from idemproxy.proxy.producer.batch import Answer
 from idemproxy.proxy.session.conditional_topics import ConditionalTopics
+from idemproxy.proxy.session.routing import BatchKind, Way
 from idemproxy.proxy.session.sweeper import UNORDERED, Sweeper
 from idemproxy.proxy.settings.config import Caps
-from testkit.stage.door import DoorClient, call_of
+from testkit.stage.door import DoorClient, call_of, way_by_proxy
 
 TIMEOUT_MS = 30_000
 PARTITIONS = 700
@@ -176,6 +178,9 @@ class Door:
 
     is_draining = False
     conditional_topics = ConditionalTopics([])
+
+    def way_of(self, topic: str, kind: BatchKind) -> Way | Answer:
+        return way_by_proxy(self.conditional_topics, topic, kind)
 
     def __init__(self) -> None:
         self.reactor = cast(Any, Loop())

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from idemproxy.proxy.settings.addresses import Listener
 from idemproxy.proxy.settings.config import (
     Caps,
     ConfigError,
@@ -36,12 +37,13 @@ HAVE_EFFECT = frozenset(
             "log_lines_per_minute_max",
             "admin",
         ),
-        *("log_level", "log_format", "workers", "upstream_idempotence"),
+        *("log_level", "log_format", "workers", "upstream_idempotence", "conditional_topics", "engine_topics"),
         *("old_clients.translate", "old_clients.fetch", "old_clients.timestamps"),
         *(f"limits.{name}" for name in OF_LIMITS),
     )
 )
 """``redis`` and ``cluster`` tell who gives idempotence, where that is chosen (auto)."""
+WITH_VALUES = ("upstream_idempotence", "conditional_topics", "engine_topics")
 DEFAULT = Settings(upstream=(("h", 1),), listeners=())
 OTHER: dict[type, Any] = {int: 7, tuple: ("x",), type(None): "x"}
 
@@ -60,7 +62,7 @@ def every_setting() -> dict[str, Settings]:
                 whole: dict[str, Any] = {one.name: replace(value, **part)}
                 found[f"{one.name}.{below.name}"] = replace(DEFAULT, **whole)
             continue
-        elif one.name not in HAVE_EFFECT or one.name == "upstream_idempotence":
+        elif one.name not in HAVE_EFFECT or one.name in WITH_VALUES:
             change = {one.name: not value if isinstance(value, bool) else OTHER[type(value)]}
         found[one.name] = replace(DEFAULT, **change)
     return found
@@ -76,8 +78,28 @@ def test_a_setting_has_an_effect_or_is_named(name: str) -> None:
 @pytest.mark.parametrize("name", every_setting())
 def test_where_the_proxy_gives_idempotence_what_needs_newer_brokers_is_named(name: str) -> None:
     named = [one.name for one in without_effect_by_proxy(every_setting()[name])]
-    in_file = "producers.upstream_idempotence" if name == "upstream_idempotence" else name
-    assert named == ([in_file] if name.startswith(("old_clients.", "upstream_idempotence")) else [])
+    in_file = {"upstream_idempotence": "producers.upstream_idempotence", "engine_topics": "topics.engine"}
+    has_none = name.startswith("old_clients.") or name in in_file
+    assert named == ([in_file.get(name, name)] if has_none else [])
+
+
+def test_with_engine_topics_only_what_concerns_other_topics_has_no_effect() -> None:
+    for topics in ({"engine_topics": ("a",)}, {"conditional_topics": ("b",)}):
+        names = {
+            name
+            for name, one in every_setting().items()
+            if without_effect(replace(one, **topics))  # type: ignore[arg-type]
+        }
+        assert names == {
+            "topics.default_partitions",
+            "topics.default_replication_factor",
+            "hidden_ranges_topic",
+            "upstream_idempotence",
+        }
+    own_login = Listener("clients", "h", 1, 2, authentication="pass_through")
+    (found,) = without_effect(replace(DEFAULT, listeners=(own_login,), engine_topics=("a",)))
+    assert found.name == "listeners.0.authentication"
+    assert without_effect(replace(DEFAULT, listeners=(own_login,))) == []
 
 
 WRITTEN = """\
@@ -86,7 +108,7 @@ producers:
   names: ["orders-*"]
   expiry_seconds: 86400
 topics:
-  conditional: [wal]
+  default_partitions: 3
 hidden_ranges: {topic: copies}
 journal: j.jsonl
 limits: {producers_max: 5, connections_max: 9}
@@ -97,13 +119,13 @@ def test_where_native_is_said_all_of_them_are_refused_with_their_lines(tmp_path:
     path = tmp_path / "idemproxy.yaml"
     for said in ("auto", "proxy"):
         path.write_text(WRITTEN.replace("IDEMPOTENCE", said))
-        assert load(path, {}).conditional_topics == ("wal",)
+        assert load(path, {}).topics.default_partitions == 3
     path.write_text(WRITTEN.replace("IDEMPOTENCE", "native"))
     with pytest.raises(ConfigError) as raised:
         load(path, {})
     assert [":".join(one.removeprefix(f"{path}:").split(": ")[:2]) for one in raised.value.problems] == [
         "3:producers.names",
-        "6:topics.conditional",
+        "6:topics.default_partitions",
         "7:hidden_ranges.topic",
         "8:journal",
         "9:limits.producers_max",

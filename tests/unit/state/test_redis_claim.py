@@ -10,6 +10,8 @@ from idemproxy.state.redis_claim import ClusterClaim, Stored, StoredLook
 from idemproxy.state.redis_greeting import Login
 from idemproxy.state.redis_store import RedisStore
 from idemproxy.state.store import (
+    MODE_NATIVE,
+    MODE_PROXY,
     StoreAway,
     StoreEvent,
     StoreRefused,
@@ -36,9 +38,11 @@ class Scene:
         self.redis = VirtualRedis(self.network, ADDRESS)
         self.host = self.network.host("proxy")
         self.cluster_id: str | None = "ours"
+        self.mode = MODE_PROXY
         self.anothers: list[tuple[bytes, str]] = []
         self.events: list[StoreEvent] = []
-        self.claim = ClusterClaim("c", lambda: self.cluster_id, lambda *ids: self.anothers.append(ids))
+        is_anothers = lambda *ids: self.anothers.append(ids)  # noqa: E731
+        self.claim = ClusterClaim("c", lambda: self.cluster_id, is_anothers, lambda: self.mode)
 
     def start(self) -> RedisStore:
         store: RedisStore = RedisStore(
@@ -57,13 +61,25 @@ class Scene:
         return store
 
     def look(
-        self, *, needs_entries: bool = True, needs_proxies: bool = False, becomes_native: bool = False
+        self,
+        *,
+        needs_entries: bool = True,
+        needs_proxies: bool = False,
+        becomes_native: bool = False,
+        verdict: tuple[bytes, int] | None = None,
     ) -> Stored | StoreAway:
         looked: list[Stored | StoreAway] = []
-        look = partial(StoredLook, self.host, ADDRESS, "c", done=looked.append, needs_entries=needs_entries)
+        look = partial(
+            StoredLook, self.host, ADDRESS, "c", done=looked.append, needs_entries=needs_entries, verdict=verdict
+        )
 
         def begin() -> None:
-            look(login=Login(None, None, 0), needs_proxies=needs_proxies, becomes_native=lambda _stored: becomes_native)
+            look(
+                login=Login(None, None, 0),
+                needs_proxies=needs_proxies,
+                becomes_native=lambda _stored: becomes_native,
+                native=MODE_NATIVE,
+            )
 
         self.host.post(begin)
         assert self.network.run(10, lambda: bool(looked))
@@ -102,7 +118,7 @@ def test_a_proxy_that_is_to_give_idempotence_where_brokers_do_writes_nothing() -
     scene.redis.put(MODE, b"native")
     before = scene.keys
     assert scene.start().data_generation is None
-    assert any(isinstance(event, StoreRefused) and "native gives idempotence" in event.reason for event in scene.events)
+    assert any(isinstance(event, StoreRefused) and "is native in Redis" in event.reason for event in scene.events)
     assert (scene.keys, scene.anothers) == (before, [])
 
 
@@ -172,6 +188,14 @@ def test_where_proxies_gave_it_the_brokers_are_noted() -> None:
     scene.redis.put(MODE, b"proxy")
     assert scene.look(becomes_native=True) == Stored(None, b"proxy", False)
     assert scene.redis.get(MODE) == b"native"
+
+
+def test_a_verdict_is_kept_for_its_time_and_replaces_the_one_before() -> None:
+    scene = Scene()
+    assert scene.look(verdict=(b"first", 60)) == Stored(verdict=b"first")
+    assert scene.look(verdict=(b"second", 20)) == scene.look() == Stored(verdict=b"second")
+    scene.network.run(30, lambda: False)
+    assert scene.look() == Stored()
 
 
 def test_a_server_that_is_away_is_reported() -> None:

@@ -20,10 +20,15 @@ _topic_numbers = itertools.count(1)
 
 
 def fresh_topic(
-    cluster: LegacyCluster, partitions: int = 4, replication: int = 1, config: Mapping[str, str | int] | None = None
+    cluster: LegacyCluster,
+    partitions: int = 4,
+    replication: int = 1,
+    config: Mapping[str, str | int] | None = None,
+    *,
+    kind: str = "topic",
 ) -> str:
-    """Create a topic that no other test uses, with leaders; return its name."""
-    name = f"topic-{next(_topic_numbers)}"
+    """Create a topic that no other test uses, with leaders; return its name, which begins with ``kind``."""
+    name = f"{kind}-{next(_topic_numbers)}"
     cluster.create_topic(name, partitions, replication, config)
     return name
 

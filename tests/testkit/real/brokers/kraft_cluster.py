@@ -26,6 +26,11 @@ _FORMAT_SECONDS_MAX = 120
 _CONTROLLER = "CONTROLLER"
 
 
+def cluster_class(version: str) -> type[LegacyCluster]:
+    """Return the class of clusters of this version."""
+    return LegacyCluster if int(version.partition(".")[0]) < KRAFT_FROM else KraftCluster
+
+
 class KraftCluster(LegacyCluster):
     """Brokers 0..n-1. A context manager, with the settings of ``LegacyCluster``."""
 

@@ -10,6 +10,7 @@ from typing import Final
 
 from idemproxy.client import Client
 from idemproxy.codecs.message_set import encode_set
+from idemproxy.codecs.record_batch import Record, encode_batch
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient
@@ -30,8 +31,10 @@ def wait_for_retention(cluster: LegacyCluster) -> None:
     for _ in range(2):
         topic = fresh_topic(cluster, 1)
         with RawClient(cluster.address(cluster.leader(topic, 0))) as client:
-            records = encode_set([(None, b"of 1970", 0)], magic=1)
-            wait_until(lambda: client.produce_one(topic, 0, records, version=2).error_code == 0, "it is written")  # noqa: B023
+            record, is_old = Record(0, 0, None, b"of 1970"), cluster.version.startswith("0.")
+            records = encode_set([(None, b"of 1970", 0)], magic=1) if is_old else encode_batch([record])
+            version = 2 if is_old else 7
+            wait_until(lambda: client.produce_one(topic, 0, records, version=version).error_code == 0, "it is written")  # noqa: B023
         with Client(cluster.bootstrap) as reader:
             wait_until(lambda: reader.start_offset(topic, 0) > 0, "retention has run", _RUN_SECONDS_MAX)  # noqa: B023
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -34,12 +35,15 @@ from idemproxy.proxy.versions import ApiKey
 
 HOST = "127.0.0.1"
 _SIZE = struct.Struct(">i")
+FOLLOWS_SECONDS = 0.2
+"""A response that is to be answered second waits so long for another request."""
 _PRODUCER = struct.Struct(">qhi")
 _PRODUCER_AT, _CRC_AT, _ATTRIBUTES_AT = 43, 17, 21
 _NAMED_BY_ID_FROM = {ApiKey.PRODUCE: 13, ApiKey.FETCH: 13}
 """The relay lists no versions from these on: what has topic ids is not decoded here."""
 _OF_IDS = frozenset({ApiKey.INIT_PRODUCER_ID, 24, 25, 26, 27, 28})
 """InitProducerId and what transactions need."""
+_AMONG_BROKERS = frozenset({ApiKey.CONTROLLED_SHUTDOWN, ApiKey.WRITE_TXN_MARKERS})
 _UNPACKED_BYTES_MAX = 64 << 20
 _RECORD_BYTES_MAX = 1 << 20
 Address = tuple[str, int]
@@ -71,7 +75,19 @@ class Service:
         return frame
 
 
-class IgnoresIds(Service):
+class ChecksIds(Service):
+    """Does as Kafka does, and lists nothing that only brokers ask each other."""
+
+    unlisted: ClassVar[frozenset[int]] = _AMONG_BROKERS
+
+
+class CreatesNoTopics(ChecksIds):
+    """Lists no CreateTopics either."""
+
+    unlisted = _AMONG_BROKERS | {ApiKey.CREATE_TOPICS}
+
+
+class IgnoresIds(ChecksIds):
     """Lists InitProducerId, gives ids, and appends what is sent again (Apache Iggy's gateway). Batches without producer
     id are kept as they are."""
 
@@ -82,7 +98,7 @@ class IgnoresIds(Service):
 class ListsNoIds(IgnoresIds):
     """Lists no InitProducerId, checks nothing, and keeps batches as they are (KafScale)."""
 
-    unlisted = _OF_IDS
+    unlisted = _OF_IDS | _AMONG_BROKERS
 
 
 class Rebuilds(IgnoresIds):
@@ -112,7 +128,7 @@ class Rebuilds(IgnoresIds):
         return b"".join(built) or records
 
 
-class ReturnsNoOffset(Service):
+class ReturnsNoOffset(ChecksIds):
     """Acknowledges with the base offset -1 (Tansu)."""
 
     changes = frozenset({ApiKey.PRODUCE})
@@ -132,7 +148,7 @@ class SameIdForAll(IgnoresIds):
         response.producer_id = 0
 
 
-class FewVersions(Service):
+class FewVersions(ChecksIds):
     """Has dropped what old clients ask with."""
 
     lowest: ClassVar[Mapping[int, int]] = {
@@ -152,7 +168,7 @@ class AnswersOutOfOrder(Service):
     swaps = True
 
 
-class Fails(Service):
+class Fails(ChecksIds):
     """Does with responses of one API what ``how`` says: "hangs", "closes", "garbage"."""
 
     def __init__(self, api_key: int, how: str) -> None:
@@ -279,7 +295,7 @@ class ServiceRelay:
                 if not response:
                     continue
                 response = _SIZE.pack(len(response)) + response
-                if self._service.swaps and not held and key == ApiKey.PRODUCE and asked:
+                if self._service.swaps and not held and key == ApiKey.PRODUCE and _is_followed(asked):
                     held = response
                     continue
                 client.sendall(response + held)
@@ -377,6 +393,14 @@ def _exactly(connection: socket.socket, size: int) -> bytes | None:
             return None
         data += more
     return bytes(data)
+
+
+def _is_followed(asked: dict[int, tuple[int, int]]) -> bool:
+    """Is another request out? One that left together with the last may be read after that one's response."""
+    until = time.monotonic() + FOLLOWS_SECONDS
+    while not asked and time.monotonic() < until:
+        time.sleep(FOLLOWS_SECONDS / 20)
+    return bool(asked)
 
 
 def _end(*connections: socket.socket) -> None:

@@ -17,9 +17,10 @@ from idemproxy.codecs import messages
 from idemproxy.codecs.compression import Codec
 from idemproxy.codecs.framing import frame
 from idemproxy.codecs.headers import encode_request_header, parse_response_header
-from idemproxy.codecs.message_set import inner_messages, iterate_shallow
+from idemproxy.codecs.logged import Logged, LoggedBatch, iterate_logged
+from idemproxy.codecs.message_set import inner_messages
 from idemproxy.codecs.produce import PartitionAnswer
-from idemproxy.codecs.record_batch import Record, encode_batch
+from idemproxy.codecs.record_batch import Record, encode_batch, iterate_records
 from idemproxy.proxy.versions import ApiKey
 
 ANSWER_SECONDS_MAX = 20.0
@@ -306,16 +307,24 @@ class RawClient:
         due = offset
         while due < end:
             before = due
-            for message in iterate_shallow(self.fetch(topic, partition, due)):
-                inner = inner_messages(message, OUTPUT_BYTES_MAX) if message.is_wrapper else [message]
-                for one in inner:
-                    if one.offset < due:
+            for message in iterate_logged(self.fetch(topic, partition, due)):
+                for at, value in _inside(message):
+                    if at < due:
                         continue
-                    assert one.offset == due, f"offset {one.offset} where {due} is due"
-                    found.append(bytes(one.value or b""))
+                    assert at == due, f"offset {at} where {due} is due"
+                    found.append(value)
                     due += 1
             assert due > before, f"nothing at offset {due} of {end}"
         return found
+
+
+def _inside(logged: Logged) -> list[tuple[int, bytes]]:
+    """Offset and value of each record."""
+    if isinstance(logged, LoggedBatch):
+        records = iterate_records(logged.records, logged.header, OUTPUT_BYTES_MAX, is_stored=True)
+        return [(logged.first + one.offset_delta, one.value or b"") for one in records]
+    inner = inner_messages(logged, OUTPUT_BYTES_MAX) if logged.is_wrapper else [logged]
+    return [(one.offset, bytes(one.value or b"")) for one in inner]
 
 
 def _partition_answers(response: Any) -> list[PartitionAnswer]:

@@ -49,12 +49,18 @@ class ProxyProcess:
         *,
         brokers: int = 1,
         options: tuple[str, ...] = (),
+        settings: str = "",
         python: Path = Path(sys.executable),
         program: str | None = None,
     ) -> None:
-        """``brokers``: how many listeners the cluster needs. ``directory`` is made when it is missing. ``python``: what
-        runs it. ``program``: the path of one in the place of ``idemproxy``, which takes the same arguments."""
+        """``brokers``: how many listeners the cluster needs. ``directory`` is made when it is missing. ``settings``: in
+        YAML. ``python``: what runs it. ``program``: the path of one in the place of ``idemproxy``, which takes the same
+        arguments."""
         directory.mkdir(parents=True, exist_ok=True)
+        if settings:
+            config = directory / "idemproxy.yaml"
+            config.write_text(settings)
+            options += ("--config", os.fspath(config))
         self.data_directory = directory / "data"
         self.address = (HOST, neighbouring_ports(max(1 + brokers, PORTS_KEPT)))
         self._log = directory / "proxy.log"

@@ -15,11 +15,10 @@ from typing import Any
 
 from idemproxy.demo.child_processes import ChildProcesses
 from idemproxy.demo.fault_relay import FaultKind, FaultPlan, FaultRelay
-from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.demo.verdict import Verdict
 from testkit.real.brokers.kafka_cluster import fresh_topic, stored_texts, told, verdict
-from testkit.real.brokers.kraft_cluster import KRAFT_FROM, KraftCluster
+from testkit.real.brokers.kraft_cluster import cluster_class
 from testkit.real.clients.client_runs import ONE_IN_FLIGHT, read_plainly, start_producer, start_reader
 from testkit.real.clients.java_clients import JavaClientError
 from testkit.real.proxies.proxy_process import ProxyProcess
@@ -106,13 +105,15 @@ class FaultyScene:
         version: str = "0.10.2.2",
         *,
         broker_settings: Mapping[str, str | int] | None = None,
+        settings: str = "",
         without_proxy: bool = False,
+        proxy_program: str | None = None,
     ) -> None:
-        """``without_proxy``: for comparison, clients reach the broker through the relays alone."""
+        """``settings``: of the proxy, in YAML. ``without_proxy``: for comparison, clients reach the broker through the
+        relays alone. ``proxy_program``: what is run in the place of ``idemproxy``."""
         self.directory = directory
         (port,) = free_ports(1)
-        make = LegacyCluster if int(version.partition(".")[0]) < KRAFT_FROM else KraftCluster
-        self.cluster = make(
+        self.cluster = cluster_class(version)(
             directory / "cluster",
             version=version,
             advertised={0: (HOST, port)},
@@ -120,8 +121,10 @@ class FaultyScene:
             broker_settings=broker_settings,
         )
         self.broker_relay = FaultRelay(self.cluster.address(0), plan=plan, port=port)
-        self.proxy = ProxyProcess(directory / "proxy", (HOST, port))
+        self.proxy = ProxyProcess(directory / "proxy", (HOST, port), program=proxy_program, settings=settings)
         self._front = (HOST, port) if without_proxy else self.proxy.address
+        self.topics: tuple[str, ...] = ()
+        """Those of the last run, in the order of its clients."""
         self._children = ChildProcesses()
         self._stack = ExitStack()
 
@@ -150,11 +153,13 @@ class FaultyScene:
         seconds_max: float,
         one_in_flight: bool = False,
         in_group: bool = False,
+        kind: str = "topic",
     ) -> dict[str, ClientResult]:
         """Let these clients produce at the same time, each to a topic and over a relay of its own; judge each.
         ``one_in_flight``: each sends a request only when the last one was answered. ``in_group``: each reads its topic
-        as a member of a group, too, through its relay and the proxy."""
-        topics = {client: fresh_topic(self.cluster, partitions) for client in clients}
+        as a member of a group, too, through its relay and the proxy. ``kind``: with which the topics' names begin."""
+        topics = {client: fresh_topic(self.cluster, partitions, kind=kind) for client in clients}
+        self.topics = tuple(topics.values())
         results = {}
         with ExitStack() as stack:
             relays = {

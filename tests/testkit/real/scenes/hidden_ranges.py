@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from idemproxy.codecs.message_set import inner_messages, iterate_shallow
+from idemproxy.pipeline.reading.decode import containers
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.store.inspecting import Place, idemproxy
 
@@ -42,8 +42,10 @@ def read(client: RawClient, log: Place, wanted: int, version: int = 4) -> list[b
 
 
 def records_of(data: bytes) -> Sequence[tuple[int, bytes]]:
-    return [
-        (one.offset, bytes(one.value or b""))
-        for message in iterate_shallow(data)
-        for one in (inner_messages(message, 1 << 20) if message.is_wrapper else [message])
-    ]
+    found: list[tuple[int, bytes]] = []
+    for one in containers(data):
+        assert not one.unreadable
+        for offset, content in zip(one.offsets.tolist(), one.contents, strict=True):
+            value_at = 4 + max(int.from_bytes(content[:4], "big", signed=True), 0) + 4  # none has headers
+            found.append((offset, bytes(content[value_at:])))
+    return found

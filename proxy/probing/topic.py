@@ -6,13 +6,13 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, TypeVar
 
-from ....client.asking import EARLIEST, LATEST, LIST_OFFSETS, Ask, Now, Offered, Servers, Sleep, ask_any
-from ....client.errors import AuthenticationFailed, ConnectionFailed, UnsupportedServer
-from ....client.log_flows import HIGH_WATERMARK_REPLICA_ID
-from ....codecs.error_codes import ErrorCode, name_of, named
-from ....producing.cluster import METADATA, Address, Cluster, cluster_of, metadata_fields
-from ....producing.numbered_batch import Place
-from ....values import value
+from ...client.asking import EARLIEST, LATEST, LIST_OFFSETS, Ask, Now, Offered, Servers, Sleep, ask_any
+from ...client.errors import AuthenticationFailed, ConnectionFailed, UnsupportedServer
+from ...client.log_flows import HIGH_WATERMARK_REPLICA_ID
+from ...codecs.error_codes import ErrorCode, name_of, named
+from ...producing.cluster import METADATA, Address, Cluster, cluster_of, metadata_fields
+from ...producing.numbered_batch import Place
+from ...values import value
 from . import limits
 
 CREATE_TOPICS, DELETE_TOPICS = 19, 20

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final, NamedTuple
 
-from ....client.asking import (
+from ...client.asking import (
     FETCH,
     LATEST,
     Ask,
@@ -20,11 +20,11 @@ from ....client.asking import (
     Servers,
     Sleep,
 )
-from ....client.errors import AnswersOutOfOrder, AuthenticationFailed, ConnectionFailed, UnsupportedServer
-from ....client.log_flows import LOG_END_REPLICA_ID
-from ....codecs.compression import Codec
-from ....codecs.error_codes import ErrorCode
-from ...probe.batches import (
+from ...client.errors import AnswersOutOfOrder, AuthenticationFailed, ConnectionFailed, UnsupportedServer
+from ...client.log_flows import LOG_END_REPLICA_ID
+from ...codecs.compression import Codec
+from ...codecs.error_codes import ErrorCode
+from ..probe.batches import (
     CODECS,
     FIRST_OF_UNKNOWN,
     GAP,
@@ -36,9 +36,9 @@ from ...probe.batches import (
     Maker,
     ProbeBatch,
 )
-from ...probe.seen import FORMAT_V2, Seen, seen_of
-from ...probe.stored import LogBatch, UnreadableAnswer, batches_of
-from ...probe.trials import OUT_OF_ORDER, IdTrials, NoResponse, Outcome, Returned, Sent, Trials, Unsent
+from ..probe.seen import FORMAT_V2, Seen, seen_of
+from ..probe.stored import LogBatch, UnreadableAnswer, batches_of
+from ..probe.trials import OUT_OF_ORDER, IdTrials, NoResponse, Outcome, Returned, Sent, Trials, Unsent
 from . import limits
 from .topic import PASSING, CannotProbe, ProbedPartition, find_end, shown_right
 
