@@ -157,8 +157,8 @@ mirror: uv  ## RECORDS=1000000 copied between two clusters, mirror, proxies and 
 servers: uv  ## the tests of the store on Redis 7.0 and 8.2 and Valkey 8.1 and 9.1, which are fetched, and each other's files
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.other_servers $(UV)
 
-simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1]; a line in benchmarks/results/
-	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.simulate --seeds $(or $(SEEDS),2000) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST))
+simulate: uv  ## random worlds on a virtual network: make simulate SEEDS=2000 [JOBS=2] [FIRST=1] [FORM=own]; a line in benchmarks/results/
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.simulate --seeds $(or $(SEEDS),2000) $(if $(JOBS),--jobs $(JOBS)) $(if $(FIRST),--first $(FIRST)) $(if $(FORM),--form $(FORM))
 
 simulate-hidden-ranges: uv  ## random worlds of consumers while records are named as second copies (R24): make simulate-hidden-ranges SEEDS=1000 [FIRST=1]
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m simulation.hidden_ranges $(or $(FIRST),1) $(or $(SEEDS),1000)

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from types import FrameType
 
 from simulation.chaos import run_seed
+from simulation.shape import FORMS
 
 from runs.results import append_result, next_first, rows_of
 from runs.simulated_core import core_digest
@@ -73,9 +74,9 @@ class Tally:
         return round(3600 * self.seeds / self.cpu_seconds) if self.cpu_seconds else 0
 
 
-def run_some(first: int, count: int, batches: int) -> Tally:
+def run_some(first: int, count: int, batches: int, form: str | None = None) -> Tally:
     """Run so many seeds in this process, fewer if the run is to end. An error of the kit itself counts as a failure of
-    its seed."""
+    its seed. ``form``: of all brokers, None: as each seed draws it."""
     tally = Tally()
     started = time.process_time()
     for seed in range(first, first + count):
@@ -84,9 +85,10 @@ def run_some(first: int, count: int, batches: int) -> Tally:
         tally.seeds += 1
         tally.last_seed = seed
         try:
-            outcome = run_seed(seed, batches=batches)
+            outcome = run_seed(seed, batches=batches, form=form)
         except Exception as error:
             again = f"PYTHONPATH=tests python -m simulation.chaos {seed} --batches {batches}"
+            again += f" --form {form}" if form else ""
             tally.failures[seed] = f"seed {seed}; see it again with: {again}\n{type(error).__name__}: {error}"
             continue
         tally.batches += outcome.batches
@@ -102,7 +104,7 @@ def run_some(first: int, count: int, batches: int) -> Tally:
     return tally
 
 
-def run_many(first: int, seeds: int, jobs: int, batches: int) -> Iterator[Tally]:
+def run_many(first: int, seeds: int, jobs: int, batches: int, form: str | None = None) -> Iterator[Tally]:
     """Run the seeds in so many processes; gives each part's figures as it ends."""
     parts = [
         (start, min(SEEDS_PER_TASK, first + seeds - start)) for start in range(first, first + seeds, SEEDS_PER_TASK)
@@ -115,7 +117,7 @@ def run_many(first: int, seeds: int, jobs: int, batches: int) -> Iterator[Tally]
             todo = iter(parts)
             while True:
                 for part in todo if not _ends_early.value else ():
-                    running.add(pool.submit(run_some, *part, batches))
+                    running.add(pool.submit(run_some, *part, batches, form))
                     if len(running) >= 2 * jobs:
                         break
                 if not running:
@@ -143,12 +145,13 @@ def _end_early(number: int, frame: FrameType | None) -> None:
 
 
 def seeds_on(rows: Sequence[dict[str, object]], core: str) -> int:
-    """How many different worlds were run on this core. A seed is another world when it has other batches."""
+    """How many different worlds were run on this core. A seed is another world when it has other batches, or another
+    form."""
     seen: dict[object, set[int]] = {}
     count = 0
     for row in rows:
         if row.get("core") == core:
-            known = seen.setdefault(row["batches_per_seed"], set())
+            known = seen.setdefault((row["batches_per_seed"], row.get("form")), set())
             fresh = set(range(int(str(row["first_seed"])), int(str(row["last_seed"])) + 1)) - known
             count += min(len(fresh), int(str(row["seeds"])))  # one that ended early has left some out
             known |= fresh
@@ -172,6 +175,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--first", type=int, default=0, help="0: behind the last one that was run on this core")
     parser.add_argument("--batches", type=int, default=BATCHES_PER_SEED, help="of one world, about")
+    parser.add_argument("--form", choices=FORMS, help="of all brokers; else each seed draws it")
     parser.add_argument("--unsaved", action="store_true", help="write no line of figures")
     options = parser.parse_args(arguments)
     core, rows = core_digest(), rows_of(NAME)
@@ -180,7 +184,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for number in ENDING_SIGNALS:
         signal.signal(number, _end_early)
     total, started, told_at = Tally(), time.monotonic(), 0.0
-    for tally in run_many(first, options.seeds, options.jobs, options.batches):
+    for tally in run_many(first, options.seeds, options.jobs, options.batches, options.form):
         total.add(tally)
         for text in list(tally.failures.values())[: max(0, SHOWN_MAX - len(total.failures) + len(tally.failures))]:
             print(text, flush=True)
@@ -201,6 +205,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "seeds": total.seeds,
         "batches": total.batches,
         "batches_per_seed": options.batches,
+        "form": options.form,
         "violations": len(total.failures),
         "failed_seeds": sorted(total.failures)[:SHOWN_MAX],
         "allowed": dict(sorted(total.allowed.items())),
