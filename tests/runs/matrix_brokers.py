@@ -33,4 +33,8 @@ BROKERS = (
         BrokerKind(f"{version}, proxy", version, proxy_settings="upstream: {idempotence: proxy}")
         for version in ("0.11.0.3", "2.8.2", "3.9.1", NEWEST)
     ),
+    *(
+        BrokerKind(f"{version}, engine topics", version, proxy_settings="topics: {engine: ['*']}")
+        for version in ("2.8.2", "3.9.1", NEWEST)
+    ),
 )
