@@ -13,7 +13,7 @@ from ..values import value
 from .inspection import EntryPlace, MemberPlace, parse_key, prefix
 from .redis_greeting import Greeting, Login, Refuse, give_up_on
 from .redis_link import RedisLink, Reply, pack
-from .store import StoreAway, cluster_key, mode_key, verdict_key
+from .store import StoreAway, cluster_key, mode_key, verdict_key, without_ids_key
 
 _SCAN_COUNT = b"500"
 """Keys that one SCAN looks at: with the longest topic names its reply is far below ``REPLY_BYTES_MAX``."""
@@ -24,13 +24,15 @@ class Stored:
     """What is stored under a cluster's name. ``cluster_id``: of the brokers; ``mode``: of ``mode_key``; ``verdict``: of
     ``verdict_key``; None: absent.
     ``has_entries``: Does a producer have an entry? ``has_proxies``: Is a proxy registered, that is, does one run that
-    gives idempotence? Both False where nobody asked."""
+    gives idempotence? Both False where nobody asked. ``is_without_ids``: may a client send a batch again that a proxy
+    has appended without its producer id (``without_ids_key``)?"""
 
     cluster_id: bytes | None = None
     mode: bytes | None = None
     has_entries: bool = False
     has_proxies: bool = False
     verdict: bytes | None = None
+    is_without_ids: bool = False
 
 
 class ClusterClaim:
@@ -111,15 +113,16 @@ class StoredLook:
         login: Login,
         needs_entries: bool,
         needs_proxies: bool = False,
-        becomes_native: Callable[[Stored], bool],
-        native: bytes,
+        becomes: Callable[[Stored], bytes | None],
         done: Callable[[Stored | StoreAway], None],
         verdict: tuple[bytes, int] | None = None,
+        without_ids_seconds: int = 0,
     ) -> None:
         """``needs_entries``: look for an entry, too; that may walk all keys. ``needs_proxies``: then also for a proxy
-        that is registered, even if there is an entry. ``becomes_native``: asked once with what is stored; True: the
-        stored mode becomes ``native``, if one is stored. ``verdict``: stored before the look, for so many seconds.
-        Nothing else is ever written.
+        that is registered, even if there is an entry. ``becomes``: asked once with what is stored; returns what the
+        stored mode becomes, if one is stored, None: what it is. ``verdict``: stored before the look, for so many
+        seconds. ``without_ids_seconds``: if it is not 0, ``without_ids_key`` is written first, for so long. Nothing
+        else is ever written.
         ``done`` gets what was stored before, or why Redis cannot be asked."""
         self._cluster = cluster
         self._login = login
@@ -127,7 +130,8 @@ class StoredLook:
         self._needs_entries = needs_entries
         self._needs_proxies = needs_proxies
         self._has_entries = self._has_proxies = False
-        self._becomes_native, self._native = becomes_native, native
+        self._becomes = becomes
+        self._without_ids_seconds = without_ids_seconds
         self._done: Callable[[Stored | StoreAway], None] | None = done
         self._values: list[bytes | None] = []
         self._link = RedisLink(reactor, self._greet, self._end_away)
@@ -140,7 +144,10 @@ class StoredLook:
         if self._verdict is not None:
             text, seconds = self._verdict
             self._link.call(pack(b"SET", verdict_key(self._cluster), text, b"EX", b"%d" % seconds), self._written)
-        for key in (cluster_key(self._cluster), mode_key(self._cluster), verdict_key(self._cluster)):
+        without_ids = without_ids_key(self._cluster)
+        if self._without_ids_seconds:
+            self._link.call(pack(b"SET", without_ids, b"1", b"EX", b"%d" % self._without_ids_seconds), self._written)
+        for key in (cluster_key(self._cluster), mode_key(self._cluster), verdict_key(self._cluster), without_ids):
             self._link.call(pack(b"GET", key), self._take_value)
 
     def _written(self, reply: Reply | StoreAway) -> None:
@@ -152,9 +159,9 @@ class StoredLook:
             _give_up(self._link, self._end_away, reply)
             return
         self._values.append(reply)
-        if len(self._values) == 3 and self._needs_entries:
+        if len(self._values) == 4 and self._needs_entries:
             self._scan(b"0")
-        elif len(self._values) == 3:
+        elif len(self._values) == 4:
             self._take()
 
     def _scan(self, cursor: bytes) -> None:
@@ -176,8 +183,9 @@ class StoredLook:
                 _give_up(self._link, self._end_away, reply)
 
     def _take(self) -> None:
-        cluster_id, mode, verdict = self._values
-        stored = Stored(cluster_id, mode, self._has_entries, self._needs_proxies and self._has_proxies, verdict)
+        cluster_id, mode, verdict, without_ids = self._values
+        has_proxies = self._needs_proxies and self._has_proxies
+        stored = Stored(cluster_id, mode, self._has_entries, has_proxies, verdict, without_ids is not None)
 
         def written(reply: Reply | StoreAway) -> None:
             if reply is None or reply == b"OK":
@@ -185,8 +193,9 @@ class StoredLook:
             else:
                 _give_up(self._link, self._end_away, reply)
 
-        if self._becomes_native(stored) and stored.mode not in (None, self._native):
-            self._link.call(pack(b"SET", mode_key(self._cluster), self._native, b"XX"), written)
+        becomes = self._becomes(stored)
+        if becomes is not None and stored.mode not in (None, becomes):
+            self._link.call(pack(b"SET", mode_key(self._cluster), becomes, b"XX"), written)
         else:
             self._end(stored)
 

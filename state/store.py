@@ -20,6 +20,10 @@ NO_VERSION = 0
 MODE_PROXY, MODE_NATIVE = b"proxy", b"native"
 """The values of ``mode_key``, as ``upstream.idempotence`` has them. Engine topics follow native (``native_mode``)."""
 
+CHANGES = b"changing to "
+"""Before the value that comes next: no proxy may serve clients, until none is registered that serves them in the mode
+before."""
+
 DATA_COUNT_BITS = 32
 """The lower bits of ``data_number_key``'s value. A hundred processes need a year for 31 of them."""
 
@@ -34,8 +38,9 @@ def native_mode(engine_topics: Iterable[str]) -> bytes:
 
 
 def engine_topics_of(stored: bytes) -> tuple[str, ...] | None:
-    """Return the patterns of ``native_mode``; None: the value is of another kind."""
-    mode, _, patterns = stored.partition(b" ")
+    """Return the patterns of ``native_mode``, also while the mode is changing to it; None: the value is of another
+    kind."""
+    mode, _, patterns = stored.removeprefix(CHANGES).partition(b" ")
     try:
         found = json.loads(patterns or b"[]") if mode == MODE_NATIVE else None
     except (ValueError, RecursionError):
@@ -358,6 +363,13 @@ def mode_key(cluster: str) -> bytes:
     """Return the key that says who gives idempotence to the producers of a cluster: ``MODE_PROXY``, or a value of
     ``native_mode``. One value for all proxies; absent where no proxy has given it."""
     return f"idem:{cluster}:mode".encode()
+
+
+@_kind("without ids", rb"without-ids")
+def without_ids_key(cluster: str) -> bytes:
+    """Return the key that is there as long as a client may send a batch again that a proxy has appended without its
+    producer id."""
+    return f"idem:{cluster}:without-ids".encode()
 
 
 @_kind("verdict", rb"verdict")

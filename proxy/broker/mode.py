@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...state.redis_claim import Stored
-from ...state.store import MODE_PROXY, engine_topics_of, native_mode
+from ...state.store import CHANGES, MODE_PROXY, engine_topics_of, native_mode
 from .probed import Probed
 from .served import Idempotence
 
@@ -34,12 +34,13 @@ _OTHER_TOPICS = (
 
 class Mode:
     """``wanted``: what is configured; None: it is chosen once it is known whether all brokers have producer ids.
-    ``by_brokers``: what the listed brokers can be served as now; None: that is not known. ``chosen``: the mode now;
-    None until it is chosen. ``engine_topics``: patterns of topics on which the proxy gives idempotence also where the
-    brokers give it on all others. ``appends_with_ids``: what the proxy appends has the clients' producer ids in any
-    mode. ``probed``: what is known of brokers that do not show that they are Kafka."""
+    ``by_brokers``: what the listed brokers can be served as now; None: that is not known. ``all_take_ids``: do all of
+    them take unknown producer ids with any sequence? ``chosen``: the mode now; None until it is chosen.
+    ``engine_topics``: patterns of topics on which the proxy gives idempotence also where the brokers give it on all
+    others. ``appends_with_ids``: what the proxy appends has the clients' producer ids in any mode. ``probed``: what is
+    known of brokers that do not show that they are Kafka."""
 
-    __slots__ = ("appends_with_ids", "by_brokers", "chosen", "engine_topics", "probed", "wanted")
+    __slots__ = ("all_take_ids", "appends_with_ids", "by_brokers", "chosen", "engine_topics", "probed", "wanted")
 
     def __init__(
         self, wanted: Idempotence | None, engine_topics: Iterable[str] = (), *, appends_with_ids: bool = False
@@ -48,14 +49,18 @@ class Mode:
         self.engine_topics = tuple(sorted(set(engine_topics)))
         self.appends_with_ids = appends_with_ids
         self.by_brokers: Idempotence | None = None
+        self.all_take_ids = False
         self.probed: Probed | None = None
         self.chosen = wanted
 
     @classmethod
     def of_setting(cls, said: str, engine_topics: Iterable[str] = ()) -> Mode:
-        """Return the mode of ``upstream.idempotence``: auto, native or proxy. ``engine_topics``: of ``topics.engine``
-        and ``topics.conditional``."""
-        return cls(None if said == "auto" else Idempotence(said), engine_topics)
+        """Return the mode of ``upstream.idempotence``: auto, native or proxy. With auto the brokers see the producer
+        ids wherever they can, so that they can take over. ``engine_topics``: of ``topics.engine`` and
+        ``topics.conditional``."""
+        if said == "auto":
+            return cls(None, engine_topics, appends_with_ids=True)
+        return cls(Idempotence(said), engine_topics)
 
     @property
     def is_native(self) -> bool:
@@ -100,8 +105,10 @@ class Mode:
         proxy must not start, and that is why. ``by_brokers``: what it was when the look at ``stored`` began.
         ``allows_duplicates``: ``upstream.allow_duplicates_in_flight``.
 
-        Once the proxies have given it, the brokers do only when no producer has an entry any more: what is in flight
-        could be stored twice, once by either. ``auto`` does what Redis says, as long as it may."""
+        Once the proxies have given it, the brokers do only when they know the producers of all that may be in flight:
+        else that could be stored twice, once by either. They do once no producer has an entry any more or, if all take
+        any producer id, nothing is sent again that was appended without one. ``auto`` does what Redis says, as long as
+        it may."""
         kept = stored.mode
         if kept is None and stored.has_entries:
             kept = MODE_PROXY
@@ -121,13 +128,23 @@ class Mode:
             return _OTHER_TOPICS.format(cluster, is_said, is_own, self.native_value.decode())
         if self.wanted is Idempotence.NATIVE and stored.has_proxies:  # they would keep running next to this one
             return f"{_REDIS_SAYS.format('the proxies give', cluster, 'proxy', 'native')}: {_PROXIES_RUN}"
+        is_known = self.wanted is None and self.all_take_ids and not stored.is_without_ids
         if Idempotence.NATIVE in (self.wanted, by_brokers) and (
-            kept is None or not stored.has_entries or allows_duplicates
+            kept is None or not stored.has_entries or allows_duplicates or is_known
         ):
             return Idempotence.NATIVE
         if self.wanted is Idempotence.NATIVE:
             return f"{_REDIS_SAYS.format('the proxies give', cluster, 'proxy', 'native')}: {_PROXY_IS_STORED}"
         return Idempotence.PROXY
+
+
+    def following(self, stored: Stored, *, is_alone: bool) -> bytes | None:
+        """Return what the stored mode becomes where the brokers are to give it, None: what it is. It is changing until
+        no proxy is registered that gives it on all topics. ``is_alone``: it was seen that none is."""
+        if stored.mode in (None, self.native_value):
+            return None
+        is_changing = stored.mode == CHANGES + self.native_value
+        return self.native_value if is_changing and is_alone else None if is_changing else CHANGES + self.native_value
 
 
 def native_though_brokers_cannot(cluster: str) -> str:
@@ -139,15 +156,15 @@ def native_though_brokers_cannot(cluster: str) -> str:
 
 
 NATIVE_LATER = (
-    "all brokers have producer ids, and Redis has entries of producers: the proxy keeps giving idempotence. Once these "
-    "producers are stopped and their entries have expired (producers.expiry_seconds) or are removed (idemproxy "
-    "forget), the brokers give it"
+    "all brokers have producer ids, and Redis has entries of producers: the proxy keeps giving idempotence, until the "
+    "entries have expired (producers.expiry_seconds) or are removed (idemproxy forget){}. Then the brokers give it"
 )
-"""What is said where the mode is going to change."""
+"""What is said where the mode is going to change; see ``NATIVE_SOON``."""
+NATIVE_SOON = ", or until the brokers know the producers of all that is in flight (producers.client_retry_seconds_max)"
 
 _NATIVE_NOW = (
-    "no producer has an entry any more, and all brokers have producer ids: from now on they give idempotence{}; "
-    "clients are disconnected once (upstream.idempotence: native)"
+    "all brokers have producer ids and know what is in flight: from now on they give idempotence{}; clients are "
+    "disconnected once (upstream.idempotence: native)"
 )
 
 

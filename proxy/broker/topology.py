@@ -354,7 +354,9 @@ class Topology:
     def _choose_mode(self) -> None:
         """Note as what the listed brokers can be served, if what they have reported decides it (``served.choose``)."""
         listed = [broker for id_, broker in self._brokers.items() if id_ in self.cluster.brokers]
-        self._mode.by_brokers = choose([broker.judgement for broker in listed])
+        judgements = [broker.judgement for broker in listed]
+        self._mode.by_brokers = choose(judgements)
+        self._mode.all_take_ids = all(one is not None and one.takes_ids for one in judgements)
         if self._mode.by_brokers is not None or self.unprobed:
             self._on_mode()
 

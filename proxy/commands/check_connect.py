@@ -19,7 +19,7 @@ from ...state.redis_facts import RedisAddress, data_generation_of, shown_server,
 from ...state.redis_greeting import Greeting, Login, load_swap_script
 from ...state.redis_link import RedisLink, Reply, ReplyError, pack
 from ...state.redis_server import EmbeddedRedisError, find_binary
-from ...state.store import MODE_NATIVE, StoreAway, data_number_key, data_number_of, member_key
+from ...state.store import StoreAway, data_number_key, data_number_of, member_key
 from .. import limits
 from ..bridge.asks import Metadata
 from ..bridge.cluster import Cluster
@@ -168,8 +168,7 @@ async def _look(
         login=Login(redis.username, redis.password, redis.database),
         needs_entries=needs_entries,
         needs_proxies=needs_proxies,
-        becomes_native=lambda _stored: False,
-        native=MODE_NATIVE,
+        becomes=lambda _stored: None,
         done=end,
     )
     with trio.move_on_after(ANSWER_SECONDS_MAX):

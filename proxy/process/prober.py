@@ -14,7 +14,7 @@ from ...reactor import Reactor
 from ...state.redis_claim import Stored, StoredLook
 from ...state.redis_facts import RedisAddress
 from ...state.redis_greeting import Login
-from ...state.store import MODE_NATIVE, StoreAway
+from ...state.store import StoreAway
 from .. import limits
 from ..broker.probed import Probed, fingerprint_of
 from ..broker.topology import Topology
@@ -115,8 +115,7 @@ class Prober:
             self._settings().cluster,
             login=Login(None, None, login.database),
             needs_entries=False,
-            becomes_native=lambda _stored: False,
-            native=MODE_NATIVE,
+            becomes=lambda _stored: None,
             done=done,
             verdict=None if found is None else (found.pack(), limits.PROBE_KEPT_SECONDS),
         )

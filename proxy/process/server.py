@@ -29,7 +29,14 @@ from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
 from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
-from ..broker.mode import NATIVE_LATER, Mode, native_now, native_though_brokers_cannot, shown_topics
+from ..broker.mode import (
+    NATIVE_LATER,
+    NATIVE_SOON,
+    Mode,
+    native_now,
+    native_though_brokers_cannot,
+    shown_topics,
+)
 from ..broker.sasl_credentials import Credentials
 from ..broker.sasl_login import OverSasl
 from ..broker.served import Idempotence
@@ -46,7 +53,7 @@ from ..session.conditional_topics import ConditionalTopics
 from ..session.name_patterns import matching
 from ..settings.addresses import shown
 from ..settings.config import ConfigError, Settings
-from ..settings.natively import SPANS_WITHOUT_EFFECT, without_effect
+from ..settings.natively import SPANS_WITHOUT_EFFECT, missed_natively, without_effect
 from ..settings.reload import changes
 from ..settings.sasl import CLEAR_TEXT
 from ..telemetry.logs import set_up
@@ -136,6 +143,8 @@ class Server:
         """When Redis may have lost entries last, reactor seconds."""
         self._found_none = False
         """Did the last look find no entry?"""
+        self._is_settled = True
+        """Did the last look find that no proxy gives idempotence on all topics, where the brokers are to give it?"""
         descriptors = Descriptors(
             lambda: self.engine.own_connections_max, lambda why: self.engine.make_room("descriptors", why)
         )
@@ -300,7 +309,9 @@ class Server:
         if chosen is Idempotence.PROXY:
             self._say_which_redis()
             await self._give_idempotence(over_login, login)
-        if not self.engine.why_ending:
+        if not self.engine.why_ending and not self._stop.is_set():
+            await self._settle(over_login, login)
+        if not self.engine.why_ending and not self._stop.is_set():
             if mode.wanted is None and mode.by_brokers is Idempotence.PROXY:
                 self._report(OperatorMessage("warning", native_though_brokers_cannot(self._settings.cluster)))
             if mode.engine_topics:
@@ -322,9 +333,14 @@ class Server:
             nursery.start_soon(self._checkpoints.keep)
             await self._wait_for_native(over_login, login)
             nursery.cancel_scope.cancel()
-        if self._stop.is_set():
+        if self._stop.is_set() or self.engine.why_ending:
             return
-        if not self._mode.engine_topics:
+        self._disconnect_clients()
+        if self._mode.engine_topics:
+            self.engine.serve_as(Idempotence.NATIVE)
+            self.engine.begin_instance()  # its registration is from before
+            self._remember_instance_id()
+        else:
             self._serves_natively = True  # nothing is written any more
             with trio.move_on_after(limits.ASK_SECONDS_MAX):
                 await _called_back(store.stop)
@@ -333,6 +349,13 @@ class Server:
         self._report(OperatorMessage("info", native_now(self._mode.engine_topics)))
         if off := _without_effect(self._settings):
             self._report(OperatorMessage("warning", f"before the next start: {off}"))
+
+    async def _settle(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
+        """Wait until no proxy gives idempotence on all topics any more: a producer that came from one that does not to
+        one that does would have left a gap in its sequences."""
+        while not self._is_settled and not self.engine.why_ending:
+            await trio.sleep(limits.QUIESCENCE_SECONDS)
+            await self._agreed(over_login, login)
 
     async def _give_it_on_engine_topics(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Give it on these until the process ends. The brokers do on all others."""
@@ -360,7 +383,9 @@ class Server:
             await trio.sleep_forever()
         while True:
             await self._until(lambda: self._mode.by_brokers is Idempotence.NATIVE)
-            self._report(OperatorMessage("info", NATIVE_LATER))
+            self.engine.context.leaves_ids_out = True  # until now
+            soon = NATIVE_SOON if self._mode.all_take_ids else ""
+            self._report(OperatorMessage("info", NATIVE_LATER.format(soon)))
             while self._mode.by_brokers is Idempotence.NATIVE:
                 chosen = await self._agreed(over_login, login)
                 if chosen is Idempotence.NATIVE:
@@ -386,20 +411,28 @@ class Server:
         by_brokers, reported = mode.by_brokers, self.engine.topology.cluster.cluster_id
         decided: list[Idempotence | str | StoreAway] = []
         looked = trio.Event()
+        is_native, context = mode.is_native or not self._is_settled, self.engine.context
+        needs_proxies = mode.wanted is Idempotence.NATIVE or not self._is_settled
+        leaves_ids_out, context.leaves_ids_out = context.leaves_ids_out and not is_native, False
 
-        def becomes_native(stored: Stored) -> bool:
-            believed = stored if self._store is None else self._believed(stored)
+        def becomes(stored: Stored) -> bytes | None:
+            believed = self._believed(stored)
             agreed = mode.agreed(settings.cluster, believed, by_brokers, settings.allows_duplicates_in_flight)
             if reported is not None and stored.cluster_id not in (None, reported.encode()):
                 agreed = mismatch(settings.cluster, stored.cluster_id, reported)
             elif agreed is Idempotence.NATIVE and self._store is None and (off := self._why_not_natively()):
                 agreed = off
             decided.append(agreed)
-            return agreed is Idempotence.NATIVE
+            if agreed is not Idempotence.NATIVE:
+                return None
+            following = mode.following(stored, is_alone=needs_proxies and not stored.has_proxies)
+            self._is_settled = (following or stored.mode) in (None, mode.native_value)
+            return following
 
         def done(result: Stored | StoreAway) -> None:
             if isinstance(result, StoreAway):
                 decided.insert(0, result)
+                context.leaves_ids_out |= leaves_ids_out
             looked.set()
 
         StoredLook(
@@ -408,20 +441,26 @@ class Server:
             settings.cluster,
             login=Login(None, None, login.database),
             needs_entries=mode.may_be_native,
-            needs_proxies=mode.wanted is Idempotence.NATIVE,
-            becomes_native=becomes_native,
-            native=mode.native_value,
+            needs_proxies=needs_proxies,
+            becomes=becomes,
             done=done,
+            without_ids_seconds=settings.client_retry_seconds_max if leaves_ids_out else 0,
         )
         await looked.wait()
         return decided[0]
 
     def _believed(self, stored: Stored) -> Stored:
         """Without entries no producer has anything in flight, unless Redis has lost them. So entries are taken for
-        there until all would have expired since a loss, and until a second look: by then a loss is noticed."""
-        is_lost = self._reactor.now() < self._lost_at + self._settings.producer_expiry_seconds
+        there until all would have expired since a loss, and until a second look: by then a loss is noticed. Nor do the
+        brokers know what is in flight where a client may rely on something that they do not have."""
+        settings, passed = self._settings, self._reactor.now() - self._lost_at
+        is_missed = bool(missed_natively(settings)) or bool(self.engine.hidden_ranges.by_state())
+        is_without_ids = stored.is_without_ids or passed < settings.client_retry_seconds_max or is_missed
+        if self._store is None:
+            return replace(stored, is_without_ids=is_without_ids)
         is_first, self._found_none = not self._found_none, not stored.has_entries
-        return replace(stored, has_entries=stored.has_entries or is_lost or is_first)
+        has_entries = stored.has_entries or passed < settings.producer_expiry_seconds or is_first
+        return replace(stored, has_entries=has_entries, is_without_ids=is_without_ids)
 
     def _why_not_natively(self) -> str:
         """Return why a start natively is refused: some settings would have no effect. Empty: it is not."""
@@ -506,6 +545,8 @@ class Server:
     def _refuses_all(self) -> tuple[str, str] | None:
         """No client is admitted while the journal is required and cannot be written: it could get an answer without a
         line there. Where the brokers give idempotence on all topics no batch has a line."""
+        if not self._is_settled:
+            return "mode", "the mode is changing: no proxy serves clients before all have ended the one before"
         why = "" if self._journal is None or self._mode.passes_all else self._journal.why_refusing
         return ("journal", f"the journal is required and cannot be written: {why}") if why else None
 

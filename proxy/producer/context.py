@@ -56,3 +56,6 @@ class Context:
         self.takes_append_reservations = False
         """May it take append reservations (``append_reservation.py``)? The setting
         ``producers.append_reservations``."""
+        self.leaves_ids_out = True
+        """May a batch have been appended without its producer id since somebody has last set this to False? The broker
+        then does not know it again."""

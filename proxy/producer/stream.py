@@ -138,7 +138,11 @@ class Stream:
         """Return how this broker stores batches of the topic. What is published conditionally has no producer id."""
         form = self.topics.form_at(self.topic, broker.form)
         is_marked = self.is_conditional or self.marked_epoch != NO_EPOCH
-        return Form.MARKED_V2 if is_marked and form is Form.OWN_IDS else form
+        if is_marked and form is Form.OWN_IDS:
+            form = Form.MARKED_V2
+        if form is not Form.OWN_IDS and not self.is_conditional:
+            self.context.leaves_ids_out = True
+        return form
 
     @property
     def log_may_hide_producers(self) -> bool:

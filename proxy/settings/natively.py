@@ -107,6 +107,14 @@ def without_effect(settings: Settings) -> Sequence[WithoutEffect]:
     return [*off, *_changed(_BY_TOPIC, settings), *logins]
 
 
+def missed_natively(settings: Settings) -> Sequence[WithoutEffect]:
+    """Return of these what producers or operators rely on as long as the proxy gives idempotence: brokers do not take
+    over by themselves from under it."""
+    relied_on = {name: _ALL_PASSES[name] for name in ("producer_names", "dropped_headers", "journal")}
+    relied_on["hidden_ranges_topic"] = _PLACES["hidden_ranges_topic"]
+    return [] if settings.topics_of_engine else _changed(relied_on, settings)
+
+
 def without_effect_by_proxy(settings: Settings) -> Sequence[WithoutEffect]:
     """The same where the proxy gives it."""
     return _changed(_PLACES_BY_PROXY, settings)
