@@ -35,6 +35,15 @@ class Stored:
     is_without_ids: bool = False
 
 
+@value(frozen=True, slots=True)
+class Written:
+    """What a look writes at its end, for so many seconds."""
+
+    key: bytes
+    value: bytes
+    seconds: int
+
+
 class ClusterClaim:
     """The comparison of one process. The first proxy under a name writes both values; SET NX changes nothing that is
     there, so a proxy that does not belong there leaves no trace."""
@@ -113,16 +122,15 @@ class StoredLook:
         login: Login,
         needs_entries: bool,
         needs_proxies: bool = False,
-        becomes: Callable[[Stored], bytes | None],
+        decide: Callable[[Stored], bytes | Written | None],
         done: Callable[[Stored | StoreAway], None],
         verdict: tuple[bytes, int] | None = None,
-        without_ids_seconds: int = 0,
     ) -> None:
         """``needs_entries``: look for an entry, too; that may walk all keys. ``needs_proxies``: then also for a proxy
-        that is registered, even if there is an entry. ``becomes``: asked once with what is stored; returns what the
-        stored mode becomes, if one is stored, None: what it is. ``verdict``: stored before the look, for so many
-        seconds. ``without_ids_seconds``: if it is not 0, ``without_ids_key`` is written first, for so long. Nothing
-        else is ever written.
+        that is registered, even if there is an entry. ``decide``: asked once with what is stored; returns what the
+        stored mode becomes, or what is written; None: nothing. A mode is not written if there was none, or another one
+        since, or somebody has written ``without_ids_key`` since. ``verdict``: stored before the look, for so many
+        seconds. Nothing else is ever written.
         ``done`` gets what was stored before, or why Redis cannot be asked."""
         self._cluster = cluster
         self._login = login
@@ -130,8 +138,7 @@ class StoredLook:
         self._needs_entries = needs_entries
         self._needs_proxies = needs_proxies
         self._has_entries = self._has_proxies = False
-        self._becomes = becomes
-        self._without_ids_seconds = without_ids_seconds
+        self._decide = decide
         self._done: Callable[[Stored | StoreAway], None] | None = done
         self._values: list[bytes | None] = []
         self._link = RedisLink(reactor, self._greet, self._end_away)
@@ -145,8 +152,7 @@ class StoredLook:
             text, seconds = self._verdict
             self._link.call(pack(b"SET", verdict_key(self._cluster), text, b"EX", b"%d" % seconds), self._written)
         without_ids = without_ids_key(self._cluster)
-        if self._without_ids_seconds:
-            self._link.call(pack(b"SET", without_ids, b"1", b"EX", b"%d" % self._without_ids_seconds), self._written)
+        self._link.call(pack(b"WATCH", mode_key(self._cluster), without_ids), self._written)
         for key in (cluster_key(self._cluster), mode_key(self._cluster), verdict_key(self._cluster), without_ids):
             self._link.call(pack(b"GET", key), self._take_value)
 
@@ -188,14 +194,20 @@ class StoredLook:
         stored = Stored(cluster_id, mode, self._has_entries, has_proxies, verdict, without_ids is not None)
 
         def written(reply: Reply | StoreAway) -> None:
-            if reply is None or reply == b"OK":
+            if reply in (b"OK", [b"OK"]):
                 self._end(stored)
+            elif reply is None:
+                self._end_away("the mode was changed by another proxy during a look at it")
             else:
                 _give_up(self._link, self._end_away, reply)
 
-        becomes = self._becomes(stored)
-        if becomes is not None and stored.mode not in (None, becomes):
-            self._link.call(pack(b"SET", mode_key(self._cluster), becomes, b"XX"), written)
+        decided = self._decide(stored)
+        if isinstance(decided, Written):
+            self._link.call(pack(b"SET", decided.key, decided.value, b"EX", b"%d" % decided.seconds), written)
+        elif decided is not None and stored.mode not in (None, decided):
+            self._link.call(pack(b"MULTI"), self._written)
+            self._link.call(pack(b"SET", mode_key(self._cluster), decided), lambda _queued: None)
+            self._link.call(pack(b"EXEC"), written)
         else:
             self._end(stored)
 

@@ -137,7 +137,6 @@ class Mode:
             return f"{_REDIS_SAYS.format('the proxies give', cluster, 'proxy', 'native')}: {_PROXY_IS_STORED}"
         return Idempotence.PROXY
 
-
     def following(self, stored: Stored, *, is_alone: bool) -> bytes | None:
         """Return what the stored mode becomes where the brokers are to give it, None: what it is. It is changing until
         no proxy is registered that gives it on all topics. ``is_alone``: it was seen that none is."""

@@ -147,6 +147,7 @@ class Engine:
             reactor, instance, random_bytes, report, shares_store=shares_store, begun=self._instance_begun
         )
         self.new_data_generation, self.lease_lost = instance_ids.new_data_generation, instance_ids.lease_lost
+        self.begin_instance = instance_ids.begin
         self.may_send = instance_ids.may_send
         self.mode = mode or Mode(Idempotence.PROXY)
         self.topology = self._new_topology(upstream, on_refused, on_mode)

@@ -79,7 +79,7 @@ class ProxyInstances:
             self._instance.lease_epoch = 1
             self._wait_for_old_leases()
             return
-        self._begin()
+        self.begin()
 
     def lease_lost(self) -> None:
         """The lease ran out or its registration is gone: others may have taken over what was open (rules R1, R10)."""
@@ -89,9 +89,10 @@ class ProxyInstances:
                 "the lease was lost, as Redis did not renew it in time: nothing is sent before there is a new one",
             )
         )
-        self._begin()
+        self.begin()
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Another proxy instance begins: what the last one has sent and knows is void."""
         instance = self._instance
         instance.begin_lease_epoch(self._random_bytes(INSTANCE_ID_BYTES))
         self._report(ProxyInstanceBegun(instance.instance_id))

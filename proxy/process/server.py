@@ -19,11 +19,11 @@ from ...codecs.convert import HeaderPolicy
 from ...codecs.kernel import KERNEL, TOLD
 from ...reactor import Address, Reactor
 from ...state.entry import NO_DATA_GENERATION
-from ...state.redis_claim import ClusterClaim, Stored, StoredLook
+from ...state.redis_claim import ClusterClaim, Stored, StoredLook, Written
 from ...state.redis_facts import RedisAddress
 from ...state.redis_greeting import Login
 from ...state.redis_server import EmbeddedRedis, EmbeddedRedisError
-from ...state.store import StoreAway, StoreEvent, StoreReady
+from ...state.store import MODE_PROXY, StoreAway, StoreEvent, StoreReady, without_ids_key
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
@@ -49,6 +49,7 @@ from ..native.session import NativeSession
 from ..net.certificates import REDIS_PLACE, UPSTREAM_PLACE, read_certificates, tls_by_place
 from ..net.event_loop import TrioReactor
 from ..pass_through.authentication import ClientAuthentication
+from ..producer import left_out_ids
 from ..session.conditional_topics import ConditionalTopics
 from ..session.name_patterns import matching
 from ..settings.addresses import shown
@@ -208,9 +209,9 @@ class Server:
         observers.wants_outcomes = has_journal
         if telemetry is not None and not has_journal:
             observers.counts = telemetry.metrics
+        self.engine.refuses_all = self._refuses_all
         if self._journal is not None:
             self._journal.lost = self._journal_lost
-            self.engine.refuses_all = self._refuses_all
 
     async def run(self) -> None:
         """Serve until SIGTERM or SIGINT, then drain (rule R15). Raises ConfigError for what stops the start, and
@@ -305,6 +306,7 @@ class Server:
         await self._prober.use_redis(over_login, login)
         if not nothing_is_kept:
             keep_probed()
+        await self._until(lambda: mode.by_brokers is not None or mode.wanted is not None)
         chosen = await self._agreed(over_login, login)
         if chosen is Idempotence.PROXY:
             self._say_which_redis()
@@ -325,6 +327,7 @@ class Server:
     async def _give_idempotence(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Give it on all topics until the brokers do, or the process ends."""
         self.engine.serve_as(Idempotence.PROXY)
+        self.engine.context.left_out_ids.retry_seconds = self._settings.client_retry_seconds_max
         store = await self._begin_to_store(over_login, login)
         self.engine.keep_hidden_ranges(self._settings.hidden_ranges_topic)
         store.start()
@@ -336,6 +339,7 @@ class Server:
         if self._stop.is_set() or self.engine.why_ending:
             return
         self._disconnect_clients()
+        self.engine.context.left_out_ids.retry_seconds = 0
         if self._mode.engine_topics:
             self.engine.serve_as(Idempotence.NATIVE)
             self.engine.begin_instance()  # its registration is from before
@@ -377,22 +381,20 @@ class Server:
         return store
 
     async def _wait_for_native(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
-        """Return when no producer has an entry any more, and no broker stores the format in which the proxy gives
-        idempotence. Never, where that is not for the brokers to say."""
-        if self._mode.wanted is not None:
-            await trio.sleep_forever()
+        """Return when the brokers take over. Until then Redis is told as long as ids are left out."""
+        was_native = False
         while True:
-            await self._until(lambda: self._mode.by_brokers is Idempotence.NATIVE)
-            self.engine.context.leaves_ids_out = True  # until now
-            soon = NATIVE_SOON if self._mode.all_take_ids else ""
-            self._report(OperatorMessage("info", NATIVE_LATER.format(soon)))
-            while self._mode.by_brokers is Idempotence.NATIVE:
-                chosen = await self._agreed(over_login, login)
-                if chosen is Idempotence.NATIVE:
-                    return
-                if chosen is None:
-                    await trio.sleep_forever()  # the process ends
-                await trio.sleep(limits.NATIVE_LOOK_SECONDS)
+            is_native = self._mode.wanted is None and self._mode.by_brokers is Idempotence.NATIVE
+            if is_native and not was_native:
+                soon = NATIVE_SOON if self._mode.all_take_ids else ""
+                self._report(OperatorMessage("info", NATIVE_LATER.format(soon)))
+            was_native = is_native
+            chosen = await self._agreed(over_login, login)
+            if chosen is Idempotence.NATIVE:
+                return
+            if chosen is None:
+                await trio.sleep_forever()  # the process ends
+            await trio.sleep(limits.NATIVE_LOOK_SECONDS)
 
     async def _agreed(self, over_login: OverRedisLogin, login: RedisAddress) -> Idempotence | None:
         """Look what is stored, and return who gives idempotence; None: the process ends, as this proxy disagrees."""
@@ -407,22 +409,27 @@ class Server:
 
     async def _look(self, over_login: OverRedisLogin, login: RedisAddress) -> Idempotence | str | StoreAway:
         settings, mode = self._settings, self._mode
-        await self._until(lambda: mode.by_brokers is not None or mode.wanted is not None)
         by_brokers, reported = mode.by_brokers, self.engine.topology.cluster.cluster_id
         decided: list[Idempotence | str | StoreAway] = []
         looked = trio.Event()
-        is_native, context = mode.is_native or not self._is_settled, self.engine.context
         needs_proxies = mode.wanted is Idempotence.NATIVE or not self._is_settled
-        leaves_ids_out, context.leaves_ids_out = context.leaves_ids_out and not is_native, False
+        left_out, topics = self.engine.context.left_out_ids, self.engine.context.topics
+        has_left_out, left_out.has_left_out = left_out.has_left_out, False
+        leaves_out = has_left_out or mode.wanted is not None or not mode.all_take_ids or bool(topics.old_format)
+        is_told, kept_seconds = False, left_out_ids.kept_seconds(settings.client_retry_seconds_max)
 
-        def becomes(stored: Stored) -> bytes | None:
-            believed = self._believed(stored)
+        def decide(stored: Stored) -> bytes | Written | None:
+            nonlocal is_told
+            believed = self._believed(stored, leaves_out)
             agreed = mode.agreed(settings.cluster, believed, by_brokers, settings.allows_duplicates_in_flight)
             if reported is not None and stored.cluster_id not in (None, reported.encode()):
                 agreed = mismatch(settings.cluster, stored.cluster_id, reported)
             elif agreed is Idempotence.NATIVE and self._store is None and (off := self._why_not_natively()):
                 agreed = off
             decided.append(agreed)
+            if agreed is Idempotence.PROXY and stored.mode == MODE_PROXY and leaves_out:
+                is_told = True
+                return Written(without_ids_key(settings.cluster), left_out_ids.VALUE, kept_seconds)
             if agreed is not Idempotence.NATIVE:
                 return None
             following = mode.following(stored, is_alone=needs_proxies and not stored.has_proxies)
@@ -432,7 +439,8 @@ class Server:
         def done(result: Stored | StoreAway) -> None:
             if isinstance(result, StoreAway):
                 decided.insert(0, result)
-                context.leaves_ids_out |= leaves_ids_out
+            if isinstance(result, StoreAway) or not is_told:
+                left_out.has_left_out |= has_left_out
             looked.set()
 
         StoredLook(
@@ -440,22 +448,24 @@ class Server:
             login.address,
             settings.cluster,
             login=Login(None, None, login.database),
-            needs_entries=mode.may_be_native,
+            needs_entries=mode.may_be_native or needs_proxies,
             needs_proxies=needs_proxies,
-            becomes=becomes,
+            decide=decide,
             done=done,
-            without_ids_seconds=settings.client_retry_seconds_max if leaves_ids_out else 0,
         )
         await looked.wait()
         return decided[0]
 
-    def _believed(self, stored: Stored) -> Stored:
+    def _believed(self, stored: Stored, leaves_out: bool) -> Stored:
         """Without entries no producer has anything in flight, unless Redis has lost them. So entries are taken for
         there until all would have expired since a loss, and until a second look: by then a loss is noticed. Nor do the
-        brokers know what is in flight where a client may rely on something that they do not have."""
+        brokers know what is in flight where this proxy leaves ids out (``leaves_out``), or clients rely on something
+        that only the proxy has."""
         settings, passed = self._settings, self._reactor.now() - self._lost_at
-        is_missed = bool(missed_natively(settings)) or bool(self.engine.hidden_ranges.by_state())
-        is_without_ids = stored.is_without_ids or passed < settings.client_retry_seconds_max or is_missed
+        hidden_ranges = self.engine.hidden_ranges
+        hides = not hidden_ranges.is_read or any(hidden_ranges.by_state().values())
+        is_lost = passed < left_out_ids.kept_seconds(settings.client_retry_seconds_max)
+        is_without_ids = stored.is_without_ids or leaves_out or is_lost or hides or bool(missed_natively(settings))
         if self._store is None:
             return replace(stored, is_without_ids=is_without_ids)
         is_first, self._found_none = not self._found_none, not stored.has_entries

@@ -13,6 +13,7 @@ from ..partition_log.duplicate_audit import DuplicateAudit
 from ..partition_log.lower_bounds import LowerBounds
 from ..partition_log.topic_facts import TopicFacts
 from .grouping import WrapperOptions
+from .left_out_ids import LeftOutIds
 from .outside import AppendOutside
 from .proxy_instance import ProxyInstance
 from .unissued import UnissuedOutcomes
@@ -52,10 +53,8 @@ class Context:
         self.batch_marker_probe = BatchMarkerProbe(self.topics, self.bounds, report)
         self.duplicate_audit = DuplicateAudit(report)
         self.unissued = UnissuedOutcomes(counts_addresses)
+        self.left_out_ids = LeftOutIds()
         self.drop_unknown = drop_unknown
         self.takes_append_reservations = False
         """May it take append reservations (``append_reservation.py``)? The setting
         ``producers.append_reservations``."""
-        self.leaves_ids_out = True
-        """May a batch have been appended without its producer id since somebody has last set this to False? The broker
-        then does not know it again."""

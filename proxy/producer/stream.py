@@ -141,8 +141,15 @@ class Stream:
         if is_marked and form is Form.OWN_IDS:
             form = Form.MARKED_V2
         if form is not Form.OWN_IDS and not self.is_conditional:
-            self.context.leaves_ids_out = True
+            self.context.left_out_ids.has_left_out = True
         return form
+
+    @property
+    def has_to_tell(self) -> bool:
+        """Has Redis to be told first that the next batch goes without its producer id? Batches of an epoch that the
+        broker does not take do."""
+        is_marked = self.marked_epoch != NO_EPOCH and not self.is_conditional
+        return is_marked and self.context.left_out_ids.has_to_tell(self.context.time.now)
 
     @property
     def log_may_hide_producers(self) -> bool:

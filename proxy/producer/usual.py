@@ -50,6 +50,7 @@ class Unusual(Enum):
     NO_ANCHOR = "no_anchor", "R8", "the record below the bound is not known"
     PART = "part", "R2", "the first records of the batch are in the log"
     INTENT_WATCHED = "intent_watched", "R17", "an intent of this proxy may be open in Redis"
+    WITHOUT_ID = "without_id", "R9", "the broker does not take the batch's numbers, which other proxies are told first"
     OWN_CONNECTION = "own_connection", "R17", "the batch goes over a connection of the client's own"
     DRAINING = "draining", "R15", "the proxy ends"
     NO_BATCH_MARKERS = "no_batch_markers", "R6", "the topic does not keep batch markers"
@@ -180,6 +181,8 @@ class UsualCase:
             return Unusual.PART
         if stream.watch_intent_until != NO_INTENT:
             return Unusual.INTENT_WATCHED
+        if stream.marked_epoch != NO_EPOCH and stream.has_to_tell:
+            return Unusual.WITHOUT_ID
         if first.waiters[0].connection.route is not None:
             return Unusual.OWN_CONNECTION
         if instance.is_draining:

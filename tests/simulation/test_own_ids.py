@@ -9,15 +9,19 @@ from simulation.test_forms import INVALID_RECORD, PLACE, RETRIABLE, Scene
 
 from idemproxy.codecs.batch_marker import parse_batch_marker
 from idemproxy.proxy import limits
+from idemproxy.state.store import MODE_PROXY, mode_key, without_ids_key
 from testkit.virtual.batches import MAGIC
 from testkit.virtual.broker_faults import BrokerFault, ProduceSeen
 from testkit.virtual.client_bytes import batch_bytes
 from testkit.virtual.conditional_writer import ConditionalWriter
 from testkit.virtual.producer import Batch
+from testkit.virtual.proxy import CLUSTER_NAME
 from testkit.virtual.releases import RAISED_2_8, RAISED_3_9, RAISED_4_3, Release
 from testkit.virtual.world import World, WorldSettings
 
-OUT_OF_ORDER, FENCED = 45, 47
+OUT_OF_ORDER, FENCED, TIMED_OUT = 45, 47, 7
+MODE, WITHOUT_IDS = mode_key(CLUSTER_NAME), without_ids_key(CLUSTER_NAME)
+RETRY_SECONDS = 120
 
 
 class OwnScene(Scene):
@@ -122,6 +126,50 @@ def test_a_new_leader_that_lacks_records_gets_the_rest_of_the_epoch_without_its_
     scene.client.producer.state(PLACE).next_sequence = 0
     scene.send(seconds=8.0)
     assert scene.named()[-1] == (producer_id, 1, 0, 1)
+
+
+class TakenOverScene(OwnScene):
+    """The brokers may take over from the proxy. A new leader lacks records of the producer."""
+
+    def __init__(self) -> None:
+        super().__init__(brokers=2)
+        engine = self.world.proxies[0].engine
+        assert engine is not None
+        engine.context.left_out_ids.retry_seconds = RETRY_SECONDS
+        self.send()
+        self.send()
+        self.world.redis.put(MODE, MODE_PROXY)
+        self.world.cluster.move_leader(*PLACE, 2, truncate_to=1, unclean=True)
+        self.run(0.5)
+
+    @property
+    def is_told(self) -> bool:
+        return self.world.redis.get(WITHOUT_IDS) is not None
+
+
+def test_before_a_batch_goes_without_its_id_redis_is_told_again_while_it_may_be_sent_again() -> None:
+    scene = TakenOverScene()
+    assert not scene.is_told
+    for seconds in (0.0, 1.5 * RETRY_SECONDS, 0.6 * RETRY_SECONDS):
+        scene.run(seconds)
+        assert codes(scene.send(seconds=8.0))[-1] == 0
+        assert scene.is_told
+    scene.run(1.3 * RETRY_SECONDS)
+    assert scene.is_told
+    scene.run(0.7 * RETRY_SECONDS)
+    assert not scene.is_told
+
+
+@pytest.mark.parametrize("stored", [b"changing to native", None])
+def test_no_batch_goes_without_its_id_while_the_brokers_take_over(stored: bytes | None) -> None:
+    scene = TakenOverScene()
+    scene.world.redis.put(MODE, stored)
+    waits = scene.send(seconds=20.0)
+    assert set(codes(waits)) <= {*RETRIABLE, TIMED_OUT}
+    assert len(scene.log.messages) == 1
+    scene.world.redis.put(MODE, MODE_PROXY)
+    scene.run(8.0)
+    assert codes(waits)[-1] == 0
 
 
 @pytest.mark.parametrize("records_since", [0, 1])

@@ -52,6 +52,10 @@ class RedisConnection:
         self._is_trusted = redis.password is None
         self._answers_from = 0.0
         self._held: list[bytes] = []
+        self._watched: dict[bytes, bytes | None] = {}
+        """What was stored when the client began to watch. That a value changes and changes back is not noticed."""
+        self._queued: list[list[bytes]] | None = None
+        """The commands of a transaction that has begun; None: none has."""
 
     def connected(self, wire: Wire) -> None:
         """The connection is open."""
@@ -109,7 +113,21 @@ class RedisConnection:
             return ReplyError("ERR unknown command 'HELLO'")
         if not self._is_trusted:
             return ReplyError("NOAUTH Authentication required.")
-        return self._server.execute(arguments)
+        if name == b"WATCH":
+            self._watched |= {key: self._server.get(key) for key in arguments[1:]}
+            return "OK"
+        if name == b"MULTI":
+            self._queued = []
+            return "OK"
+        if self._queued is None:
+            return self._server.execute(arguments)
+        if name != b"EXEC":
+            self._queued.append(arguments)
+            return "QUEUED"
+        watched, queued, self._watched, self._queued = self._watched, self._queued, {}, None
+        if any(self._server.get(key) != value for key, value in watched.items()):
+            return None
+        return [self._server.execute(command) for command in queued]
 
     def _execute_later(self, commands: list[list[bytes]]) -> None:
         """The client learns of a broken connection; its commands lie in the socket and are executed after others'."""

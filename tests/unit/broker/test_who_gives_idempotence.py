@@ -1,5 +1,7 @@
 """Who gives idempotence, by what all brokers of a cluster are; and what each one is served as."""
 
+from dataclasses import replace
+
 import pytest
 
 from idemproxy.proxy.bridge.configs import BrokerSettings
@@ -151,6 +153,38 @@ def test_all_proxies_of_a_cluster_do_the_same_or_do_not_start(
     mode = Mode.of_setting(wanted)
     agreed = mode.agreed("shop", stored, by_brokers, allows)
     assert agreed is expected or (isinstance(agreed, str) and isinstance(expected, str) and expected in agreed)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "all_take_ids", "is_without_ids", "expected"),
+    [
+        ("auto", True, False, NATIVE),
+        ("auto", True, True, PROXY),
+        ("auto", False, False, PROXY),
+        ("proxy", True, False, PROXY),
+    ],
+)
+def test_brokers_that_know_all_that_is_in_flight_take_over_from_proxies(
+    wanted: str, all_take_ids: bool, is_without_ids: bool, expected: Idempotence
+) -> None:
+    mode = Mode.of_setting(wanted)
+    mode.all_take_ids = all_take_ids
+    assert mode.agreed("shop", replace(IN_USE, is_without_ids=is_without_ids), NATIVE, False) is expected
+
+
+def test_a_mode_changes_in_two_steps() -> None:
+    mode = Mode.of_setting("auto", ["orders"])
+    changing = b'changing to native ["orders"]'
+    assert mode.following(NOTHING, is_alone=True) is None
+    assert mode.following(IN_USE, is_alone=True) == changing
+    in_between = Stored(b"ours", changing)
+    assert mode.agreed("shop", in_between, PROXY, False) is NATIVE
+    assert mode.following(in_between, is_alone=False) is None
+    assert mode.following(in_between, is_alone=True) == mode.native_value == b'native ["orders"]'
+    assert mode.following(Stored(b"ours", mode.native_value), is_alone=False) is None
+    others = Mode.of_setting("auto").agreed("shop", in_between, NATIVE, False)
+    assert isinstance(others, str)
+    assert "a partition has one kind of writer" in others
 
 
 @pytest.mark.parametrize("wanted", [NATIVE, PROXY])

@@ -217,6 +217,11 @@ def loses_writes(play: Play) -> None:
     stage.stream.held.lost = stage.stream.held.entry
 
 
+def leaves_its_id_out(play: Play) -> None:
+    play.stage.context.left_out_ids.retry_seconds = 600
+    play.stage.stream.marked_epoch = next_of(play).identity.producer_epoch
+
+
 SCENES: dict[Unusual, Callable[[Play], Any]] = {
     Unusual.LEASE_EPOCH: another_lease_epoch,
     Unusual.OPEN_OR_UNRECOVERABLE: unrecoverable,
@@ -225,6 +230,7 @@ SCENES: dict[Unusual, Callable[[Play], Any]] = {
     Unusual.DATA_GENERATION: lambda play: setattr(play.stage.context.instance, "data_generation", NEXT_DATA_GENERATION),
     Unusual.WRITES_LOST: loses_writes,
     Unusual.PRINCIPAL: starts_elsewhere,
+    Unusual.WITHOUT_ID: leaves_its_id_out,
     Unusual.EXPIRED: lambda play: play.stage.run(25 * HOUR_SECONDS),
     Unusual.SEQUENCE: skips_one,
     Unusual.EPOCH: epoch_in_its_middle,
@@ -251,6 +257,7 @@ REFUSED = {
     Unusual.DATA_GENERATION,
     Unusual.WRITES_LOST,
     Unusual.PRINCIPAL,
+    Unusual.WITHOUT_ID,
     Unusual.SEQUENCE,
     Unusual.EPOCH,
 }

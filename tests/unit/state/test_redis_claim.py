@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 import pytest
 
-from idemproxy.state.redis_claim import ClusterClaim, Stored, StoredLook
+from idemproxy.state.redis_claim import ClusterClaim, Stored, StoredLook, Written
 from idemproxy.state.redis_greeting import Login
 from idemproxy.state.redis_store import RedisStore
 from idemproxy.state.store import (
@@ -22,6 +23,7 @@ from idemproxy.state.store import (
     member_key,
     mode_key,
     partition_index_key,
+    without_ids_key,
 )
 from testkit.stage.store import ADDRESS, FIRST
 from testkit.virtual.network import Network
@@ -65,7 +67,7 @@ class Scene:
         *,
         needs_entries: bool = True,
         needs_proxies: bool = False,
-        becomes_native: bool = False,
+        decide: Callable[[Stored], bytes | Written | None] = lambda _stored: None,
         verdict: tuple[bytes, int] | None = None,
     ) -> Stored | StoreAway:
         looked: list[Stored | StoreAway] = []
@@ -77,8 +79,7 @@ class Scene:
             look(
                 login=Login(None, None, 0),
                 needs_proxies=needs_proxies,
-                becomes_native=lambda _stored: becomes_native,
-                native=MODE_NATIVE,
+                decide=decide,
             )
 
         self.host.post(begin)
@@ -177,17 +178,51 @@ def test_a_look_finds_a_running_proxy_with_and_without_an_entry(entries: int) ->
     assert scene.look(needs_proxies=True) == Stored(b"ours", b"proxy", bool(entries), has_proxies=True)
 
 
+def becomes_native(_stored: Stored) -> bytes:
+    return MODE_NATIVE
+
+
 def test_nothing_stored_stays_nothing_also_where_brokers_give_idempotence_from_now_on() -> None:
     scene = Scene()
-    assert scene.look(becomes_native=True) == Stored(None, None, False)
+    assert scene.look(decide=becomes_native) == Stored(None, None, False)
     assert scene.keys == {}
 
 
 def test_where_proxies_gave_it_the_brokers_are_noted() -> None:
     scene = Scene()
     scene.redis.put(MODE, b"proxy")
-    assert scene.look(becomes_native=True) == Stored(None, b"proxy", False)
+    assert scene.look(decide=becomes_native) == Stored(None, b"proxy", False)
     assert scene.redis.get(MODE) == b"native"
+
+
+def test_of_a_mode_that_another_has_changed_meanwhile_nothing_is_changed() -> None:
+    scene = Scene()
+    scene.redis.put(MODE, b"proxy")
+
+    def overtaken(_stored: Stored) -> bytes:
+        scene.redis.put(MODE, b"changing to native")
+        return MODE_NATIVE
+
+    assert isinstance(scene.look(decide=overtaken), StoreAway)
+    assert scene.redis.get(MODE) == b"changing to native"
+
+
+def test_a_mode_stays_if_a_proxy_says_meanwhile_that_it_leaves_ids_out() -> None:
+    scene, key = Scene(), without_ids_key("c")
+    scene.redis.put(MODE, b"proxy")
+
+    def told(stored: Stored) -> bytes:
+        assert not stored.is_without_ids
+        scene.redis.put(key, b"told")
+        return MODE_NATIVE
+
+    assert isinstance(scene.look(decide=told), StoreAway)
+    assert scene.redis.get(MODE) == b"proxy"
+    found = scene.look(decide=lambda _stored: Written(key, b"again", 20))
+    assert found == Stored(None, b"proxy", is_without_ids=True)
+    assert scene.redis.get(key) == b"again"
+    scene.network.run(30, lambda: False)
+    assert scene.look() == Stored(None, b"proxy")
 
 
 def test_a_verdict_is_kept_for_its_time_and_replaces_the_one_before() -> None:
@@ -201,4 +236,4 @@ def test_a_verdict_is_kept_for_its_time_and_replaces_the_one_before() -> None:
 def test_a_server_that_is_away_is_reported() -> None:
     scene = Scene()
     scene.redis.restart(down_seconds=60)
-    assert isinstance(scene.look(becomes_native=True), StoreAway)
+    assert isinstance(scene.look(decide=becomes_native), StoreAway)
