@@ -13,7 +13,7 @@ from ..values import value
 from .inspection import EntryPlace, MemberPlace, parse_key, prefix
 from .redis_greeting import Greeting, Login, Refuse, give_up_on
 from .redis_link import RedisLink, Reply, pack
-from .store import StoreAway, cluster_key, mode_key, verdict_key, without_ids_key
+from .store import CHANGES, StoreAway, cluster_key, mode_key, verdict_key, without_ids_key
 
 _SCAN_COUNT = b"500"
 """Keys that one SCAN looks at: with the longest topic names its reply is far below ``REPLY_BYTES_MAX``."""
@@ -96,6 +96,8 @@ class ClusterClaim:
         def take(reply: Reply | StoreAway) -> None:
             if reply == own:
                 agreed()
+            elif reply == CHANGES + own:
+                link.reset("the mode is changing")
             elif isinstance(reply, bytes):
                 said = reply.decode("utf-8", "backslashreplace")
                 refuse(f"the mode of this cluster name is {said} in Redis, and this proxy's is {own.decode()}")

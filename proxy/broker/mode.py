@@ -161,6 +161,9 @@ NATIVE_LATER = (
 """What is said where the mode is going to change; see ``NATIVE_SOON``."""
 NATIVE_SOON = ", or until the brokers know the producers of all that is in flight (producers.client_retry_seconds_max)"
 
+CHANGING = "the brokers take over: clients are served again when no proxy of the cluster gives idempotence any more"
+"""What is said until the mode has changed."""
+
 _NATIVE_NOW = (
     "all brokers have producer ids and know what is in flight: from now on they give idempotence{}; clients are "
     "disconnected once (upstream.idempotence: native)"

@@ -30,6 +30,7 @@ from ..bridge.cluster import BrokerAddress
 from ..broker.broker import Broker
 from ..broker.cluster_id import mismatch
 from ..broker.mode import (
+    CHANGING,
     NATIVE_LATER,
     NATIVE_SOON,
     Mode,
@@ -313,6 +314,8 @@ class Server:
             await self._give_idempotence(over_login, login)
         if not self.engine.why_ending and not self._stop.is_set():
             await self._settle(over_login, login)
+            if chosen is Idempotence.PROXY:
+                self._report(OperatorMessage("info", native_now(self._mode.engine_topics)))
         if not self.engine.why_ending and not self._stop.is_set():
             if mode.wanted is None and mode.by_brokers is Idempotence.PROXY:
                 self._report(OperatorMessage("warning", native_though_brokers_cannot(self._settings.cluster)))
@@ -350,13 +353,14 @@ class Server:
                 await _called_back(store.stop)
             self._checkpoints.remove()
             self._remember_nobody()
-        self._report(OperatorMessage("info", native_now(self._mode.engine_topics)))
         if off := _without_effect(self._settings):
             self._report(OperatorMessage("warning", f"before the next start: {off}"))
 
     async def _settle(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Wait until no proxy gives idempotence on all topics any more: a producer that came from one that does not to
         one that does would have left a gap in its sequences."""
+        if not self._is_settled:
+            self._report(OperatorMessage("info", CHANGING))
         while not self._is_settled and not self.engine.why_ending:
             await trio.sleep(limits.QUIESCENCE_SECONDS)
             await self._agreed(over_login, login)
@@ -556,7 +560,7 @@ class Server:
         """No client is admitted while the journal is required and cannot be written: it could get an answer without a
         line there. Where the brokers give idempotence on all topics no batch has a line."""
         if not self._is_settled:
-            return "mode", "the mode is changing: no proxy serves clients before all have ended the one before"
+            return "mode", CHANGING
         why = "" if self._journal is None or self._mode.passes_all else self._journal.why_refusing
         return ("journal", f"the journal is required and cannot be written: {why}") if why else None
 

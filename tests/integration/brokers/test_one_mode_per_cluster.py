@@ -7,9 +7,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,7 @@ from confluent_kafka import Producer
 from idemproxy.demo.legacy_cluster import LegacyCluster
 from idemproxy.demo.ports import HOST, free_ports
 from idemproxy.proxy import limits
-from idemproxy.state.store import mode_key
+from idemproxy.state.store import mode_key, native_mode
 from testkit.real.brokers.kafka_cluster import fresh_topic
 from testkit.real.clients.raw_client import RawClient, batch
 from testkit.real.proxies.configured_proxy import ConfiguredProxy
@@ -233,7 +235,15 @@ def cluster_id_of(cluster: LegacyCluster) -> str:
 # ---------------------------------------------------------------------- an upgrade under a running proxy
 KEEPS = {"inter.broker.protocol.version": "2.8", "log.message.format.version": "0.10.2"}
 TRANSACTIONS = {"transaction.state.log.num.partitions": 1, "transaction.state.log.replication.factor": 1}
-TOPIC = "orders"
+TOPIC, COUNTED = "orders", "counted"
+TAKEN_OVER_SECONDS_MAX = 90.0
+SOON_TAKEN_OVER = """
+import sys
+from idemproxy.proxy import main
+from idemproxy.proxy.producer import left_out_ids
+left_out_ids.kept_seconds = lambda retry_seconds: 12
+sys.exit(main.main())
+"""
 
 
 class Upgraded:
@@ -329,6 +339,96 @@ def test_producers_run_while_brokers_are_upgraded_and_native_follows_once_they_a
             assert "checkpoints" not in [path.name for path in proxy.data_directory.iterdir()]
             proxy.start()
             transaction(proxy, TOPIC)
+
+
+class Counting:
+    """A client that numbers its records, as fast as they are acknowledged."""
+
+    def __init__(self, addresses: Sequence[tuple[str, int]]) -> None:
+        self.errors: list[str] = []
+        self.acknowledged = 0
+        self._is_over = threading.Event()
+        bootstrap = ",".join(f"{host}:{port}" for host, port in addresses)
+        self._thread = threading.Thread(target=self._run, args=(bootstrap,), daemon=True)
+        self._thread.start()
+
+    def _run(self, bootstrap: str) -> None:
+        producer = Producer({"bootstrap.servers": bootstrap, "enable.idempotence": True, "linger.ms": 5})
+        while not self._is_over.is_set():
+            for partition in range(3):
+                producer.produce(COUNTED, b"%d" % self.acknowledged, partition=partition, on_delivery=self._delivered)
+            if producer.flush(120):
+                self.errors.append("not acknowledged")
+                return
+            self.acknowledged += 1
+
+    def _delivered(self, error: Any, _message: Any) -> None:
+        if error is not None:
+            self.errors.append(str(error))
+
+    def end(self) -> int:
+        """How many records each partition has to have."""
+        self._is_over.set()
+        self._thread.join()
+        assert self.errors == []
+        return self.acknowledged
+
+
+@pytest.mark.promise("brokers-from-0-11")
+@pytest.mark.parametrize("engine_topics", [(), ("engine-*",)], ids=["all pass", "engine topics"])
+def test_brokers_that_know_what_is_in_flight_take_over_from_running_proxies(
+    redis: RedisProcess, tmp_path: Path, engine_topics: tuple[str, ...]
+) -> None:
+    """Producers go on through all of it, with the ids that they have from the proxies."""
+    with ExitStack() as stack:
+        cluster = stack.enter_context(LegacyCluster(tmp_path / "kafka", brokers=3, auto_create_topics=False))
+        for topic in (TOPIC, COUNTED, "engine-1"):
+            cluster.create_topic(topic, 3)
+        topics = {"topics": {"engine": list(engine_topics)}} if engine_topics else {}
+        proxies = [stack.enter_context(soon_taken_over(tmp_path / name, cluster, redis, **topics)) for name in "ab"]
+        scenes = [Upgraded(cluster, proxy, "") for proxy in proxies]
+        with RawClient(proxies[0].address) as client:
+            scenes[0].ids = scenes[1].ids = [client.new_producer_id() for _ in range(3)]
+        scenes[1].sent = scenes[0].sent
+        clients = [Counting([one.address for one in proxies])]
+        for settings in (KEEPS, TRANSACTIONS):
+            for broker in range(3):
+                scenes[0].become(broker, settings)
+                for partition in range(3):
+                    scenes[partition % 2].insist(partition)
+        for partition in (*range(3), *range(3)):  # in no broker's earlier format any more
+            scenes[partition % 2].insist(partition)
+        for scene, proxy in zip(scenes, proxies, strict=True):
+            proxy.wait_for_log("from now on they give idempotence", TAKEN_OVER_SECONDS_MAX)
+            for partition in range(3):  # what was sent before, to the brokers themselves now
+                scene.repeat(partition)
+                scene.insist(partition)
+        assert redis.call("GET", MODE) == native_mode(engine_topics)
+        if engine_topics:
+            with RawClient(proxies[1].address) as client:
+                records = batch([b"value"], producer_id=client.new_producer_id(), sequence=0)
+                for proxy in proxies:
+                    with RawClient(proxy.address) as another:
+                        assert another.produce_one("engine-1", 0, records).base_offset == 0
+        transaction(proxies[0], TOPIC)
+        (count,) = (one.end() for one in clients)
+        for partition in range(3):
+            with RawClient(cluster.address(partition)) as client:
+                assert client.values(COUNTED, partition) == [b"%d" % number for number in range(count)]
+                values = client.values(TOPIC, partition)
+            assert values[: scenes[0].sent[partition]] == [
+                b"%d" % number for number in range(scenes[0].sent[partition])
+            ]
+        assert [proxy.log.count(" ERROR ") for proxy in proxies] == [0, 0]
+
+
+def soon_taken_over(directory: Path, cluster: LegacyCluster, redis: RedisProcess, **more: Any) -> ConfiguredProxy:
+    """As shipped, but as if clients would give a batch up after some seconds."""
+    proxy = proxy_of(directory, cluster, redis, **more)
+    python, *module = proxy._command[:3]
+    assert module == ["-m", "idemproxy"]
+    proxy._command[:3] = [python, "-P", "-c", SOON_TAKEN_OVER]
+    return proxy
 
 
 def test_after_flushall_upgraded_brokers_do_not_store_a_batch_a_second_time(
