@@ -134,11 +134,16 @@ class FollowedClients:
         )
         return name, program
 
-    def wait_for_more(self, records: int) -> None:
+    def wait_for_more(self, records: int, seconds_max: float = CHANGE_SECONDS_MAX) -> None:
         """Return when so many more records of each client are stored. Raises AssertionError."""
         wanted = {client: self.stored_records(client) + records for client in self.clients}
+        end = time.monotonic() + seconds_max
         for client, count in wanted.items():
-            self._until(lambda client=client, count=count: self.stored_records(client) >= count, f"{client} goes on")  # type: ignore[misc]
+            self._until(
+                lambda client=client, count=count: self.stored_records(client) >= count,  # type: ignore[misc]
+                f"{client} goes on",
+                end - time.monotonic(),
+            )
 
     def stored_records(self, client: str) -> int:
         """How many of its records are in the log of the leaders by now."""
@@ -254,8 +259,8 @@ class FollowedClients:
             newest[partition] = max(offset, newest.get(partition, -1))
         return read, outcome.get("notices") or [], found
 
-    def _until(self, condition: Callable[[], bool], what: str) -> None:
-        end = time.monotonic() + CHANGE_SECONDS_MAX
+    def _until(self, condition: Callable[[], bool], what: str, seconds_max: float = CHANGE_SECONDS_MAX) -> None:
+        end = time.monotonic() + seconds_max
         while True:
             try:
                 if condition():
@@ -263,5 +268,5 @@ class FollowedClients:
             except (OSError, ZooKeeperError, KeyError):
                 pass  # a broker or ZooKeeper that is busy with the change
             if time.monotonic() > end:
-                raise AssertionError(f"not within {CHANGE_SECONDS_MAX} s: {what}\n{self._proxy_logs[-3000:]}")
+                raise AssertionError(f"not within {seconds_max:.0f} s: {what}\n{self._proxy_logs[-3000:]}")
             time.sleep(0.2)
