@@ -50,7 +50,7 @@ class Unusual(Enum):
     NO_ANCHOR = "no_anchor", "R8", "the record below the bound is not known"
     PART = "part", "R2", "the first records of the batch are in the log"
     INTENT_WATCHED = "intent_watched", "R17", "an intent of this proxy may be open in Redis"
-    WITHOUT_ID = "without_id", "R9", "the broker does not take the batch's numbers, which other proxies are told first"
+    WITHOUT_ID = "without_id", "R9", "the broker does not take the batch's numbers, and Redis has to have that first"
     OWN_CONNECTION = "own_connection", "R17", "the batch goes over a connection of the client's own"
     DRAINING = "draining", "R15", "the proxy ends"
     NO_BATCH_MARKERS = "no_batch_markers", "R6", "the topic does not keep batch markers"

@@ -407,9 +407,9 @@ def test_brokers_that_know_what_is_in_flight_take_over_from_running_proxies(
         if engine_topics:
             with RawClient(proxies[1].address) as client:
                 records = batch([b"value"], producer_id=client.new_producer_id(), sequence=0)
-                for proxy in proxies:
-                    with RawClient(proxy.address) as another:
-                        assert another.produce_one("engine-1", 0, records).base_offset == 0
+                for proxy in proxies:  # each has to connect to Redis again
+                    with RawClient(proxy.address) as client:
+                        wait_until(lambda: client.produce_one("engine-1", 0, records).base_offset == 0, "it is stored")
         transaction(proxies[0], TOPIC)
         (count,) = (one.end() for one in clients)
         for partition in range(3):
