@@ -39,7 +39,7 @@ RUN_DEMO := $(RUN_TOOLS) --no-dev --extra demo
 RUN_PROXY := $(RUN_TOOLS) --no-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo run test test-long smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native old-clients old-clients-faults old-differences matrix cluster-changes tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
+.PHONY: help demo run test test-long smoke lint format typecheck bench bench-proxy bench-spark model crashes acceptance clients native old-clients old-clients-faults old-differences matrix cluster-changes upgrade tools suites chaos takeovers flushes servers simulate simulate-hidden-ranges simulate-conditional uv python upstream mutants scenes exhaustive attacks hostile fuzz pictures dashboard cluster wheels docs audit-large test-spark object-stores spark-sink mirror bulk-rebuild kv-store differences
 
 # What stands behind ##use is for those who use it; behind ## for those who work on it.
 help:
@@ -125,6 +125,9 @@ old-differences: uv  ## random scripts of old requests at a 3.9.1, and through t
 cluster-changes: uv  ## seven clients while leaders, brokers, replicas, controller, partitions and topics change; benchmarks/results/cluster_changes.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.cluster_changes $(CHANGES_ARGS)
 	@$(if $(CHANGES_ARGS),,PYTHONPATH=tests $(RUN_TOOLS) python -m runs.cluster_changes --delete-topic)
+
+upgrade: uv  ## three brokers become 2.8.2 and 3.9.1 under five clients with faults, two proxies killed meanwhile; benchmarks/results/upgrade.jsonl
+	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.upgrade $(UPGRADE_ARGS)
 
 tools: uv  ## Kafka's own command line tools through the proxy, each subcommand; benchmarks/results/kafka_tools.jsonl
 	@PYTHONPATH=tests $(RUN_TOOLS) python -m runs.kafka_tools

@@ -28,7 +28,8 @@ from testkit.real.clients.client_runs import (
     LIBRDKAFKA,
     SARAMA,
 )
-from testkit.real.scenes.changing_cluster import ChangingCluster, Followed
+from testkit.real.scenes.changing_cluster import ChangingCluster
+from testkit.real.scenes.followed_clients import Followed
 
 from .results import append_result
 
