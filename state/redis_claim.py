@@ -35,15 +35,6 @@ class Stored:
     is_without_ids: bool = False
 
 
-@value(frozen=True, slots=True)
-class Written:
-    """What a look writes at its end, for so many seconds."""
-
-    key: bytes
-    value: bytes
-    seconds: int
-
-
 class ClusterClaim:
     """The comparison of one process. The first proxy under a name writes both values; SET NX changes nothing that is
     there, so a proxy that does not belong there leaves no trace."""
@@ -124,14 +115,14 @@ class StoredLook:
         login: Login,
         needs_entries: bool,
         needs_proxies: bool = False,
-        decide: Callable[[Stored], bytes | Written | None],
+        becomes: Callable[[Stored], bytes | None],
         done: Callable[[Stored | StoreAway], None],
         verdict: tuple[bytes, int] | None = None,
     ) -> None:
         """``needs_entries``: look for an entry, too; that may walk all keys. ``needs_proxies``: then also for a proxy
-        that is registered, even if there is an entry. ``decide``: asked once with what is stored; returns what the
-        stored mode becomes, or what is written; None: nothing. A mode is not written if there was none, or another one
-        since, or somebody has written ``without_ids_key`` since. ``verdict``: stored before the look, for so many
+        that is registered, even if there is an entry. ``becomes``: asked once with what is stored; returns what the
+        stored mode becomes; None: what it is. It is not written if there was none, or if another proxy has changed it
+        or written ``without_ids_key`` during the look. ``verdict``: stored before the look, for so many
         seconds. Nothing else is ever written.
         ``done`` gets what was stored before, or why Redis cannot be asked."""
         self._cluster = cluster
@@ -140,7 +131,7 @@ class StoredLook:
         self._needs_entries = needs_entries
         self._needs_proxies = needs_proxies
         self._has_entries = self._has_proxies = False
-        self._decide = decide
+        self._becomes = becomes
         self._done: Callable[[Stored | StoreAway], None] | None = done
         self._values: list[bytes | None] = []
         self._link = RedisLink(reactor, self._greet, self._end_away)
@@ -196,19 +187,17 @@ class StoredLook:
         stored = Stored(cluster_id, mode, self._has_entries, has_proxies, verdict, without_ids is not None)
 
         def written(reply: Reply | StoreAway) -> None:
-            if reply in (b"OK", [b"OK"]):
+            if reply == [b"OK"]:
                 self._end(stored)
             elif reply is None:
                 self._end_away("the mode was changed by another proxy during a look at it")
             else:
                 _give_up(self._link, self._end_away, reply)
 
-        decided = self._decide(stored)
-        if isinstance(decided, Written):
-            self._link.call(pack(b"SET", decided.key, decided.value, b"EX", b"%d" % decided.seconds), written)
-        elif decided is not None and stored.mode not in (None, decided):
+        becomes = self._becomes(stored)
+        if becomes is not None and stored.mode not in (None, becomes):
             self._link.call(pack(b"MULTI"), self._written)
-            self._link.call(pack(b"SET", mode_key(self._cluster), decided), lambda _queued: None)
+            self._link.call(pack(b"SET", mode_key(self._cluster), becomes), lambda _queued: None)
             self._link.call(pack(b"EXEC"), written)
         else:
             self._end(stored)

@@ -392,8 +392,13 @@ class RedisStore:
         self._warn(info)
         self._identity = identity_of(info) or ""
 
+        # Compared again once it is registered: who changes the mode looks for registrations afterwards.
         def register() -> None:
-            self._renew(link, count)
+            self._renew(link, count if self._compare is None else compare_again)
+
+        def compare_again() -> None:
+            assert self._compare is not None
+            self._compare(link, self._refuse, count)
 
         # Counted after the registration: where the memory goes back between the two, the count shows it, and where
         # it does so later, no swap fits the registration that is there then.

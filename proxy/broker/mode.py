@@ -34,11 +34,11 @@ _OTHER_TOPICS = (
 
 class Mode:
     """``wanted``: what is configured; None: it is chosen once it is known whether all brokers have producer ids.
-    ``by_brokers``: what the listed brokers can be served as now; None: that is not known. ``all_take_ids``: do all of
-    them take unknown producer ids with any sequence? ``chosen``: the mode now; None until it is chosen.
-    ``engine_topics``: patterns of topics on which the proxy gives idempotence also where the brokers give it on all
-    others. ``appends_with_ids``: what the proxy appends has the clients' producer ids in any mode. ``probed``: what is
-    known of brokers that do not show that they are Kafka."""
+    ``by_brokers``: what the listed brokers can be served as now; None: that is not known. ``all_take_ids``: did all
+    brokers, also those that are down, take unknown producer ids with any sequence when that was looked at last?
+    ``chosen``: the mode now; None until it is chosen. ``engine_topics``: patterns of topics on which the proxy gives
+    idempotence also where the brokers give it on all others. ``appends_with_ids``: what the proxy appends has the
+    clients' producer ids in any mode. ``probed``: what is known of brokers that do not show that they are Kafka."""
 
     __slots__ = ("all_take_ids", "appends_with_ids", "by_brokers", "chosen", "engine_topics", "probed", "wanted")
 
@@ -163,6 +163,9 @@ NATIVE_SOON = ", or until the brokers know the producers of all that is in fligh
 
 CHANGING = "the brokers take over: clients are served again when no proxy of the cluster gives idempotence any more"
 """What is said until the mode has changed."""
+
+RESET_WHILE_CHANGING = "the mode in Redis was reset while it was changing: the next start goes by what is there then"
+"""Why a process ends that has ended the mode before."""
 
 _NATIVE_NOW = (
     "all brokers have producer ids and know what is in flight: from now on they give idempotence{}; clients are "

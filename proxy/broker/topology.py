@@ -354,11 +354,23 @@ class Topology:
     def _choose_mode(self) -> None:
         """Note as what the listed brokers can be served, if what they have reported decides it (``served.choose``)."""
         listed = [broker for id_, broker in self._brokers.items() if id_ in self.cluster.brokers]
-        judgements = [broker.judgement for broker in listed]
-        self._mode.by_brokers = choose(judgements)
-        self._mode.all_take_ids = all(one is not None and one.takes_ids for one in judgements)
+        self._mode.by_brokers = choose([broker.judgement for broker in listed])
         if self._mode.by_brokers is not None or self.unprobed:
             self._on_mode()
+
+    def all_take_ids(self) -> Steps[bool]:
+        """Do all brokers take unknown producer ids with any sequence, also those that have a replica and are down?"""
+        seen, known = 0, {id_: broker.judgement for id_, broker in self._brokers.items()}
+        if not known or any(one is None or not one.takes_ids for one in known.values()):
+            return False
+        for topic in tuple(self.cluster.topics.values()):
+            for partition in topic.rows:
+                if not known.keys() >= {*partition.replicas}:
+                    return False
+                seen += 1
+                if seen % limits.METADATA_ROWS_PER_STEP == 0:
+                    yield
+        return True
 
     @property
     def unprobed(self) -> Sequence[Broker]:

@@ -168,7 +168,7 @@ async def _look(
         login=Login(redis.username, redis.password, redis.database),
         needs_entries=needs_entries,
         needs_proxies=needs_proxies,
-        decide=lambda _stored: None,
+        becomes=lambda _stored: None,
         done=end,
     )
     with trio.move_on_after(ANSWER_SECONDS_MAX):

@@ -321,6 +321,7 @@ class Engine:
         """A new proxy instance has begun, not the first one: clients of the last one are disconnected (rule R10)."""
         assert self._producer_ids is not None
         self._producer_ids.forget()
+        self.context.left_out_ids.forget()
         old: list[ConnectionShell] = []
         for session in self.sessions:
             if session.is_idempotent:

@@ -115,7 +115,7 @@ class Prober:
             self._settings().cluster,
             login=Login(None, None, login.database),
             needs_entries=False,
-            decide=lambda _stored: None,
+            becomes=lambda _stored: None,
             done=done,
             verdict=None if found is None else (found.pack(), limits.PROBE_KEPT_SECONDS),
         )

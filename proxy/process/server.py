@@ -17,13 +17,14 @@ import trio
 
 from ...codecs.convert import HeaderPolicy
 from ...codecs.kernel import KERNEL, TOLD
+from ...codecs.steps import Steps
 from ...reactor import Address, Reactor
 from ...state.entry import NO_DATA_GENERATION
-from ...state.redis_claim import ClusterClaim, Stored, StoredLook, Written
+from ...state.redis_claim import ClusterClaim, Stored, StoredLook
 from ...state.redis_facts import RedisAddress
 from ...state.redis_greeting import Login
 from ...state.redis_server import EmbeddedRedis, EmbeddedRedisError
-from ...state.store import MODE_PROXY, StoreAway, StoreEvent, StoreReady, without_ids_key
+from ...state.store import MODE_PROXY, StoreAway, StoreEvent, StoreReady
 from .. import limits
 from ..admission.connection_quotas import AdmittedConnection, ConnectionQuotas
 from ..bridge.cluster import BrokerAddress
@@ -33,6 +34,7 @@ from ..broker.mode import (
     CHANGING,
     NATIVE_LATER,
     NATIVE_SOON,
+    RESET_WHILE_CHANGING,
     Mode,
     native_now,
     native_though_brokers_cannot,
@@ -145,6 +147,10 @@ class Server:
         """When Redis may have lost entries last, reactor seconds."""
         self._found_none = False
         """Did the last look find no entry?"""
+        self._found_all_ids = False
+        """Did the last look find that no id was left out?"""
+        self._began_at = inf
+        """When this process began to give idempotence on all topics, reactor seconds."""
         self._is_settled = True
         """Did the last look find that no proxy gives idempotence on all topics, where the brokers are to give it?"""
         descriptors = Descriptors(
@@ -293,7 +299,7 @@ class Server:
         if mode.may_be_native and not mode.engine_topics and nothing_is_kept:
             settings = self._settings
             agreed = mode.agreed(settings.cluster, Stored(), mode.by_brokers, settings.allows_duplicates_in_flight)
-            if why := agreed if isinstance(agreed, str) else self._why_not_natively():
+            if why := agreed if isinstance(agreed, str) else self._why_not_natively(Stored()):
                 self._end(why)
             else:
                 self._serve_natively()  # nobody has ever stored anything, and nobody does now
@@ -314,7 +320,7 @@ class Server:
             await self._give_idempotence(over_login, login)
         if not self.engine.why_ending and not self._stop.is_set():
             await self._settle(over_login, login)
-            if chosen is Idempotence.PROXY:
+            if chosen is Idempotence.PROXY and not self.engine.why_ending:
                 self._report(OperatorMessage("info", native_now(self._mode.engine_topics)))
         if not self.engine.why_ending and not self._stop.is_set():
             if mode.wanted is None and mode.by_brokers is Idempotence.PROXY:
@@ -330,7 +336,8 @@ class Server:
     async def _give_idempotence(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Give it on all topics until the brokers do, or the process ends."""
         self.engine.serve_as(Idempotence.PROXY)
-        self.engine.context.left_out_ids.retry_seconds = self._settings.client_retry_seconds_max
+        self.engine.context.left_out_ids.begin(self._settings.client_retry_seconds_max)
+        self._began_at = self._reactor.now()
         store = await self._begin_to_store(over_login, login)
         self.engine.keep_hidden_ranges(self._settings.hidden_ranges_topic)
         store.start()
@@ -342,28 +349,30 @@ class Server:
         if self._stop.is_set() or self.engine.why_ending:
             return
         self._disconnect_clients()
-        self.engine.context.left_out_ids.retry_seconds = 0
+        self.engine.context.left_out_ids.end()
         if self._mode.engine_topics:
             self.engine.serve_as(Idempotence.NATIVE)
             self.engine.begin_instance()  # its registration is from before
             self._remember_instance_id()
         else:
             self._serves_natively = True  # nothing is written any more
+            self.engine.reset_busy("the brokers take over")
             with trio.move_on_after(limits.ASK_SECONDS_MAX):
                 await _called_back(store.stop)
             self._checkpoints.remove()
             self._remember_nobody()
-        if off := _without_effect(self._settings):
-            self._report(OperatorMessage("warning", f"before the next start: {off}"))
 
     async def _settle(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Wait until no proxy gives idempotence on all topics any more: a producer that came from one that does not to
         one that does would have left a gap in its sequences."""
         if not self._is_settled:
             self._report(OperatorMessage("info", CHANGING))
-        while not self._is_settled and not self.engine.why_ending:
-            await trio.sleep(limits.QUIESCENCE_SECONDS)
-            await self._agreed(over_login, login)
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(self._keep_redis)
+            while not self._is_settled and not self.engine.why_ending:
+                await trio.sleep(limits.QUIESCENCE_SECONDS)
+                await self._agreed(over_login, login)
+            nursery.cancel_scope.cancel()
 
     async def _give_it_on_engine_topics(self, over_login: OverRedisLogin, login: RedisAddress) -> None:
         """Give it on these until the process ends. The brokers do on all others."""
@@ -388,16 +397,16 @@ class Server:
         """Return when the brokers take over. Until then Redis is told as long as ids are left out."""
         was_native = False
         while True:
-            is_native = self._mode.wanted is None and self._mode.by_brokers is Idempotence.NATIVE
-            if is_native and not was_native:
-                soon = NATIVE_SOON if self._mode.all_take_ids else ""
-                self._report(OperatorMessage("info", NATIVE_LATER.format(soon)))
-            was_native = is_native
             chosen = await self._agreed(over_login, login)
             if chosen is Idempotence.NATIVE:
                 return
             if chosen is None:
                 await trio.sleep_forever()  # the process ends
+            is_native = self._mode.wanted is None and self._mode.by_brokers is Idempotence.NATIVE
+            if is_native and not was_native:
+                soon = NATIVE_SOON if self._mode.all_take_ids else ""
+                self._report(OperatorMessage("info", NATIVE_LATER.format(soon)))
+            was_native = is_native
             await trio.sleep(limits.NATIVE_LOOK_SECONDS)
 
     async def _agreed(self, over_login: OverRedisLogin, login: RedisAddress) -> Idempotence | None:
@@ -417,34 +426,32 @@ class Server:
         decided: list[Idempotence | str | StoreAway] = []
         looked = trio.Event()
         needs_proxies = mode.wanted is Idempotence.NATIVE or not self._is_settled
-        left_out, topics = self.engine.context.left_out_ids, self.engine.context.topics
-        has_left_out, left_out.has_left_out = left_out.has_left_out, False
-        leaves_out = has_left_out or mode.wanted is not None or not mode.all_take_ids or bool(topics.old_format)
-        is_told, kept_seconds = False, left_out_ids.kept_seconds(settings.client_retry_seconds_max)
+        needs_entries = mode.may_be_native or needs_proxies
+        mode.all_take_ids = needs_entries and await _in_passes(self.engine.topology.all_take_ids())
+        is_settled, is_changing = True, not self._is_settled and self._store is not None
 
-        def decide(stored: Stored) -> bytes | Written | None:
-            nonlocal is_told
-            believed = self._believed(stored, leaves_out)
+        def becomes(stored: Stored) -> bytes | None:
+            nonlocal is_settled
+            believed = self._believed(stored) if needs_entries else stored
             agreed = mode.agreed(settings.cluster, believed, by_brokers, settings.allows_duplicates_in_flight)
             if reported is not None and stored.cluster_id not in (None, reported.encode()):
                 agreed = mismatch(settings.cluster, stored.cluster_id, reported)
-            elif agreed is Idempotence.NATIVE and self._store is None and (off := self._why_not_natively()):
+            elif agreed is Idempotence.NATIVE and self._store is None and (off := self._why_not_natively(stored)):
                 agreed = off
+            elif is_changing and (agreed is Idempotence.PROXY or stored.mode is None):
+                agreed = RESET_WHILE_CHANGING
             decided.append(agreed)
-            if agreed is Idempotence.PROXY and stored.mode == MODE_PROXY and leaves_out:
-                is_told = True
-                return Written(without_ids_key(settings.cluster), left_out_ids.VALUE, kept_seconds)
             if agreed is not Idempotence.NATIVE:
                 return None
             following = mode.following(stored, is_alone=needs_proxies and not stored.has_proxies)
-            self._is_settled = (following or stored.mode) in (None, mode.native_value)
+            is_settled = (following or stored.mode) in (None, mode.native_value)
             return following
 
         def done(result: Stored | StoreAway) -> None:
             if isinstance(result, StoreAway):
                 decided.insert(0, result)
-            if isinstance(result, StoreAway) or not is_told:
-                left_out.has_left_out |= has_left_out
+            else:
+                self._is_settled = is_settled
             looked.set()
 
         StoredLook(
@@ -452,32 +459,38 @@ class Server:
             login.address,
             settings.cluster,
             login=Login(None, None, login.database),
-            needs_entries=mode.may_be_native or needs_proxies,
+            needs_entries=needs_entries,
             needs_proxies=needs_proxies,
-            decide=decide,
+            becomes=becomes,
             done=done,
         )
         await looked.wait()
         return decided[0]
 
-    def _believed(self, stored: Stored, leaves_out: bool) -> Stored:
+    def _believed(self, stored: Stored) -> Stored:
         """Without entries no producer has anything in flight, unless Redis has lost them. So entries are taken for
-        there until all would have expired since a loss, and until a second look: by then a loss is noticed. Nor do the
-        brokers know what is in flight where this proxy leaves ids out (``leaves_out``), or clients rely on something
-        that only the proxy has."""
+        there until all would have expired since a loss, and until a second look: by then a loss is noticed. In the same
+        way it is taken for said that ids were left out, by a start too; and as long as clients rely on something that
+        only proxies have."""
         settings, passed = self._settings, self._reactor.now() - self._lost_at
-        hidden_ranges = self.engine.hidden_ranges
-        hides = not hidden_ranges.is_read or any(hidden_ranges.by_state().values())
-        is_lost = passed < left_out_ids.kept_seconds(settings.client_retry_seconds_max)
-        is_without_ids = stored.is_without_ids or leaves_out or is_lost or hides or bool(missed_natively(settings))
         if self._store is None:
-            return replace(stored, is_without_ids=is_without_ids)
+            return replace(stored, is_without_ids=True)
+        hidden_ranges, kept_seconds = self.engine.hidden_ranges, left_out_ids.kept_seconds
+        hides = not hidden_ranges.is_read or any(hidden_ranges.by_state().values())
+        is_known = not stored.is_without_ids and stored.mode is not None
+        is_second, self._found_all_ids = is_known and self._found_all_ids, is_known
+        since_seconds = self._reactor.now() - max(self._lost_at, self._began_at)
+        is_early = since_seconds < kept_seconds(settings.client_retry_seconds_max)
+        is_without_ids = not is_second or is_early or hides or bool(missed_natively(settings))
         is_first, self._found_none = not self._found_none, not stored.has_entries
         has_entries = stored.has_entries or passed < settings.producer_expiry_seconds or is_first
         return replace(stored, has_entries=has_entries, is_without_ids=is_without_ids)
 
-    def _why_not_natively(self) -> str:
-        """Return why a start natively is refused: some settings would have no effect. Empty: it is not."""
+    def _why_not_natively(self, stored: Stored) -> str:
+        """Return why a start natively is refused: some settings would have no effect. Empty: it is not, as where the
+        brokers have taken over from proxies that ran."""
+        if self._mode.wanted is None and stored.mode not in (None, MODE_PROXY):
+            return ""
         off = _without_effect(self._settings)
         said = f"the brokers give idempotence themselves (upstream.idempotence: {self._settings.idempotence})"
         return f"{said}: {off}" if off else ""
@@ -487,6 +500,8 @@ class Server:
         self._serves_natively = True
         self.engine.serve_as(Idempotence.NATIVE)
         self._disconnect_clients()
+        if off := _without_effect(self._settings):
+            self._report(OperatorMessage("warning", f"without effect from now on: {off}"))
 
     def _disconnect_clients(self) -> None:
         """Those that are there were served in another mode."""
@@ -882,6 +897,8 @@ class Server:
         self.engine.names.set_patterns(settings.producer_names)
         context.instance.expiry_ms = settings.producer_expiry_seconds * 1000
         context.bounds.checkpoints.horizon_seconds = settings.client_retry_seconds_max
+        if context.left_out_ids.retry_seconds:
+            context.left_out_ids.begin(settings.client_retry_seconds_max)
         self.engine.set_caps(settings.limits)
         self.engine.topic_defaults, self.engine.old_client_settings = settings.topics, settings.old_clients
         client_ids = settings.upstream_idempotence
@@ -967,6 +984,16 @@ class Server:
                 await _called_back(self._store.stop)
         self.engine.close()
         self._reactor.end_pass()
+
+
+async def _in_passes(steps: Steps[bool]) -> bool:
+    """Take each step in a pass of its own of the loop."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bool(end.value)
+        await trio.lowlevel.checkpoint()
 
 
 def _without_effect(settings: Settings) -> str:

@@ -1,6 +1,6 @@
 """Batches that a proxy appends without their producer ids, where all proxies give idempotence: by its own numbers a
 broker does not know such a batch again. So brokers take over (``broker/mode.py``) only once none of them may come
-again, and Redis has for all proxies whether one may (``store.without_ids_key``)."""
+again. Before one is appended, Redis has that it may (``store.without_ids_key``), for all proxies."""
 
 from __future__ import annotations
 
@@ -10,44 +10,56 @@ from ...state.store import MODE_PROXY, NO_VERSION, Conflict, Swapped, mode_key, 
 from ..flow.effects import Now, Read, Swap
 from .proxy_instance import ProxyInstance
 
-VERSION = 1
-VALUE = b"\x01" + VERSION.to_bytes(8, "big")
-"""Of ``without_ids_key``: its format and version never change, only when it expires."""
+_FORMAT = 1
 
 
 def kept_seconds(retry_seconds: int) -> int:
-    """So long Redis keeps it after it was told."""
+    """So long Redis has it: batches are appended for a quarter of that time, and sent again for half of it."""
     return 2 * retry_seconds
 
 
 class LeftOutIds:
     """Of one process. ``retry_seconds``: a client sends a batch again for so long; 0: it is of no interest, as the
-    proxy does not give idempotence on all topics. ``has_left_out``: may an id have been left out since a look at Redis
-    (``process/server.py``) has last set this to False?"""
+    proxy does not give idempotence on all topics. ``told_until``: until then, reactor seconds, such batches may be
+    appended before Redis has to be told again."""
 
-    __slots__ = ("_told_at", "has_left_out", "retry_seconds")
+    __slots__ = ("retry_seconds", "told_until")
 
     def __init__(self) -> None:
         self.retry_seconds = 0
-        self.has_left_out = True
-        self._told_at = -inf
+        self.told_until = inf
 
-    def has_to_tell(self, now: float) -> bool:
-        """Has Redis to be told before a batch without its id is appended? ``now``: reactor seconds."""
-        return self.retry_seconds > 0 and now - self._told_at > self.retry_seconds / 2
+    def begin(self, retry_seconds: int) -> None:
+        """Redis has to be told from now on; what was told is void."""
+        self.retry_seconds, self.told_until = retry_seconds, -inf
+
+    def forget(self) -> None:
+        """Redis may have lost what was told."""
+        if self.retry_seconds:
+            self.told_until = -inf
+
+    def end(self) -> None:
+        """It is of no interest any more."""
+        self.retry_seconds, self.told_until = 0, inf
 
     async def telling(self, instance: ProxyInstance) -> bool:
-        """Tell Redis. False: it may not be appended, as Redis is away or the brokers take over. They begin to only in
-        the same step of Redis in which nothing is told there."""
-        key, now = without_ids_key(instance.cluster), await Now()
-        ttl_ms = kept_seconds(self.retry_seconds) * 1000
+        """Tell Redis. False: no such batch may be appended, as Redis is away or the brokers take over. They begin to
+        only in a step of Redis in which nothing is told there."""
+        key, now, lease_epoch = without_ids_key(instance.cluster), await Now(), instance.lease_epoch
         stored = await Read(key)
-        result = await Swap(
-            key, NO_VERSION if stored is None else VERSION, VALUE, kept_seconds(self.retry_seconds) * 1000
-        )
-        if isinstance(result, Conflict) and result.value is None:  # it has expired in between
-            result = await Swap(key, NO_VERSION, VALUE, ttl_ms)
+        if not (stored is None or isinstance(stored, bytes)):
+            return False
+        result = await self._swap(key, stored)
+        if isinstance(result, Conflict):  # it has expired in between, or is another proxy's
+            result = await self._swap(key, result.value)
         if not isinstance(result, Swapped) or await Read(mode_key(instance.cluster)) != MODE_PROXY:
             return False
-        self._told_at = now
+        if instance.lease_epoch == lease_epoch and self.retry_seconds:
+            self.told_until = now + self.retry_seconds / 2
         return True
+
+    def _swap(self, key: bytes, stored: bytes | None) -> Swap:
+        """Let it expire later. Its version is the longest time for which a client of some proxy sends a batch again."""
+        version = NO_VERSION if stored is None else int.from_bytes(stored[1:], "big")
+        seconds = max(version, self.retry_seconds)
+        return Swap(key, version, bytes([_FORMAT]) + seconds.to_bytes(8, "big"), kept_seconds(seconds) * 1000)

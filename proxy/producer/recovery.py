@@ -431,7 +431,7 @@ class Recovery:
         leader = await Leader(stream.topic, stream.partition, refresh=True)
         self._leader = self._leader if leader is None else leader
         form = self._form_at(self._leader)
-        if form is not self._form:  # as it was sent, it cannot be appended there
+        if form is not self._form or stream.has_to_tell(form):  # as it was sent, it cannot be appended there
             self._let_go()
             stream.put_back(self._group)
             return False

@@ -395,11 +395,11 @@ class Sequencer:
             stream.marked_epoch = epoch  # R9: a broker that has other records under these numbers calls that a success
         elif stream.marked_epoch != epoch:
             stream.marked_epoch = NO_EPOCH
-        is_marked = stream.marked_epoch == epoch and stream.has_to_tell
-        if is_marked and not await stream.context.left_out_ids.telling(stream.instance):
-            stream.dismiss(first, answers.in_doubt("the brokers take over, or Redis is away"), "in_doubt")
-            return None
         form = stream.form_at(broker)
+        if stream.context.time.now > stream.context.left_out_ids.told_until and stream.has_to_tell(form):
+            if not await stream.context.left_out_ids.telling(stream.instance):
+                stream.dismiss(first, answers.in_doubt("the brokers take over, or Redis is away"), "in_doubt")
+            return None
         if first.stored_records and not form.holds_groups:
             stream.dismiss(first, answers.rest_is_left(first.stored_records), "refused")
             return None

@@ -138,18 +138,12 @@ class Stream:
         """Return how this broker stores batches of the topic. What is published conditionally has no producer id."""
         form = self.topics.form_at(self.topic, broker.form)
         is_marked = self.is_conditional or self.marked_epoch != NO_EPOCH
-        if is_marked and form is Form.OWN_IDS:
-            form = Form.MARKED_V2
-        if form is not Form.OWN_IDS and not self.is_conditional:
-            self.context.left_out_ids.has_left_out = True
-        return form
+        return Form.MARKED_V2 if is_marked and form is Form.OWN_IDS else form
 
-    @property
-    def has_to_tell(self) -> bool:
-        """Has Redis to be told first that the next batch goes without its producer id? Batches of an epoch that the
-        broker does not take do."""
-        is_marked = self.marked_epoch != NO_EPOCH and not self.is_conditional
-        return is_marked and self.context.left_out_ids.has_to_tell(self.context.time.now)
+    def has_to_tell(self, form: Form) -> bool:
+        """Has Redis to be told first that a batch goes without its producer id? Conditional ones never have it."""
+        is_due = self.context.time.now > self.context.left_out_ids.told_until
+        return is_due and form is not Form.OWN_IDS and not self.is_conditional
 
     @property
     def log_may_hide_producers(self) -> bool:

@@ -50,7 +50,7 @@ class Unusual(Enum):
     NO_ANCHOR = "no_anchor", "R8", "the record below the bound is not known"
     PART = "part", "R2", "the first records of the batch are in the log"
     INTENT_WATCHED = "intent_watched", "R17", "an intent of this proxy may be open in Redis"
-    WITHOUT_ID = "without_id", "R9", "the broker does not take the batch's numbers, and Redis has to have that first"
+    WITHOUT_ID = "without_id", "R9", "the batch goes without its producer id, and Redis has to have that first"
     OWN_CONNECTION = "own_connection", "R17", "the batch goes over a connection of the client's own"
     DRAINING = "draining", "R15", "the proxy ends"
     NO_BATCH_MARKERS = "no_batch_markers", "R6", "the topic does not keep batch markers"
@@ -103,6 +103,9 @@ class UsualCase:
         assert broker is not None
         is_plain = stream.marked_epoch == NO_EPOCH and not stream.topics.old_format
         form = broker.form if is_plain else stream.form_at(broker)
+        if form is not Form.OWN_IDS and stream.context.time.now > stream.context.left_out_ids.told_until:
+            self.why = Unusual.WITHOUT_ID
+            return None
         if reservation is not None and not form.names_producers:  # R2: it was taken when batches left in another form
             self.why = Unusual.APPEND_RESERVATION
             return None
@@ -181,8 +184,6 @@ class UsualCase:
             return Unusual.PART
         if stream.watch_intent_until != NO_INTENT:
             return Unusual.INTENT_WATCHED
-        if stream.marked_epoch != NO_EPOCH and stream.has_to_tell:
-            return Unusual.WITHOUT_ID
         if first.waiters[0].connection.route is not None:
             return Unusual.OWN_CONNECTION
         if instance.is_draining:

@@ -12,7 +12,7 @@ OTHER: Final = "other"
 """The label value of everything above a cap."""
 UNKNOWN_OUTCOME_RESULTS: Final = ("found", "prefix", "not_found", "unrecoverable", "left_open")
 """Label values that exist from the start: an alert on the first one of its kind needs the zero before it."""
-REFUSALS: Final = ("too_many", "address", "unauthenticated", "descriptors", "draining", "journal")
+REFUSALS: Final = ("too_many", "address", "unauthenticated", "descriptors", "draining", "journal", "mode")
 """Why a connection was refused."""
 _UNIT_WORDS: Final = {"s": "_seconds", "By": "_bytes"}
 

@@ -135,7 +135,7 @@ class TakenOverScene(OwnScene):
         super().__init__(brokers=2)
         engine = self.world.proxies[0].engine
         assert engine is not None
-        engine.context.left_out_ids.retry_seconds = RETRY_SECONDS
+        engine.context.left_out_ids.begin(RETRY_SECONDS)
         self.send()
         self.send()
         self.world.redis.put(MODE, MODE_PROXY)

@@ -218,8 +218,7 @@ def loses_writes(play: Play) -> None:
 
 
 def leaves_its_id_out(play: Play) -> None:
-    play.stage.context.left_out_ids.retry_seconds = 600
-    play.stage.stream.marked_epoch = next_of(play).identity.producer_epoch
+    play.stage.context.left_out_ids.begin(600)
 
 
 SCENES: dict[Unusual, Callable[[Play], Any]] = {

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from idemproxy.state.redis_claim import ClusterClaim, Stored, StoredLook, Written
+from idemproxy.state.redis_claim import ClusterClaim, Stored, StoredLook
 from idemproxy.state.redis_greeting import Login
 from idemproxy.state.redis_store import RedisStore
 from idemproxy.state.store import (
@@ -67,7 +67,7 @@ class Scene:
         *,
         needs_entries: bool = True,
         needs_proxies: bool = False,
-        decide: Callable[[Stored], bytes | Written | None] = lambda _stored: None,
+        becomes: Callable[[Stored], bytes | None] = lambda _stored: None,
         verdict: tuple[bytes, int] | None = None,
     ) -> Stored | StoreAway:
         looked: list[Stored | StoreAway] = []
@@ -79,7 +79,7 @@ class Scene:
             look(
                 login=Login(None, None, 0),
                 needs_proxies=needs_proxies,
-                decide=decide,
+                becomes=becomes,
             )
 
         self.host.post(begin)
@@ -184,14 +184,14 @@ def becomes_native(_stored: Stored) -> bytes:
 
 def test_nothing_stored_stays_nothing_also_where_brokers_give_idempotence_from_now_on() -> None:
     scene = Scene()
-    assert scene.look(decide=becomes_native) == Stored(None, None, False)
+    assert scene.look(becomes=becomes_native) == Stored(None, None, False)
     assert scene.keys == {}
 
 
 def test_where_proxies_gave_it_the_brokers_are_noted() -> None:
     scene = Scene()
     scene.redis.put(MODE, b"proxy")
-    assert scene.look(decide=becomes_native) == Stored(None, b"proxy", False)
+    assert scene.look(becomes=becomes_native) == Stored(None, b"proxy", False)
     assert scene.redis.get(MODE) == b"native"
 
 
@@ -203,7 +203,7 @@ def test_of_a_mode_that_another_has_changed_meanwhile_nothing_is_changed() -> No
         scene.redis.put(MODE, b"changing to native")
         return MODE_NATIVE
 
-    assert isinstance(scene.look(decide=overtaken), StoreAway)
+    assert isinstance(scene.look(becomes=overtaken), StoreAway)
     assert scene.redis.get(MODE) == b"changing to native"
 
 
@@ -216,13 +216,9 @@ def test_a_mode_stays_if_a_proxy_says_meanwhile_that_it_leaves_ids_out() -> None
         scene.redis.put(key, b"told")
         return MODE_NATIVE
 
-    assert isinstance(scene.look(decide=told), StoreAway)
+    assert isinstance(scene.look(becomes=told), StoreAway)
     assert scene.redis.get(MODE) == b"proxy"
-    found = scene.look(decide=lambda _stored: Written(key, b"again", 20))
-    assert found == Stored(None, b"proxy", is_without_ids=True)
-    assert scene.redis.get(key) == b"again"
-    scene.network.run(30, lambda: False)
-    assert scene.look() == Stored(None, b"proxy")
+    assert scene.look() == Stored(None, b"proxy", is_without_ids=True)
 
 
 def test_a_verdict_is_kept_for_its_time_and_replaces_the_one_before() -> None:
@@ -236,4 +232,4 @@ def test_a_verdict_is_kept_for_its_time_and_replaces_the_one_before() -> None:
 def test_a_server_that_is_away_is_reported() -> None:
     scene = Scene()
     scene.redis.restart(down_seconds=60)
-    assert isinstance(scene.look(decide=becomes_native), StoreAway)
+    assert isinstance(scene.look(becomes=becomes_native), StoreAway)
