@@ -309,6 +309,7 @@ def test_batches_are_stored_once_and_in_order_when_answers_are_lost_and_requests
     assert consume(world.cluster.bootstrap, topic, f"{topic}-reader", len(sent)) == sent
 
 
+@pytest.mark.timeout(900)  # in a fresh clone their packages are fetched and compiled first
 @pytest.mark.parametrize("client", [KAFKAJS, KAFKA_GO])
 def test_a_real_client_without_idempotence_duplicates_without_the_setting_and_not_with_it(
     world: World, tmp_path: Path, client: str
