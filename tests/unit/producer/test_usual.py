@@ -217,10 +217,6 @@ def loses_writes(play: Play) -> None:
     stage.stream.held.lost = stage.stream.held.entry
 
 
-def leaves_its_id_out(play: Play) -> None:
-    play.stage.context.left_out_ids.begin(600)
-
-
 SCENES: dict[Unusual, Callable[[Play], Any]] = {
     Unusual.LEASE_EPOCH: another_lease_epoch,
     Unusual.OPEN_OR_UNRECOVERABLE: unrecoverable,
@@ -229,7 +225,6 @@ SCENES: dict[Unusual, Callable[[Play], Any]] = {
     Unusual.DATA_GENERATION: lambda play: setattr(play.stage.context.instance, "data_generation", NEXT_DATA_GENERATION),
     Unusual.WRITES_LOST: loses_writes,
     Unusual.PRINCIPAL: starts_elsewhere,
-    Unusual.WITHOUT_ID: leaves_its_id_out,
     Unusual.EXPIRED: lambda play: play.stage.run(25 * HOUR_SECONDS),
     Unusual.SEQUENCE: skips_one,
     Unusual.EPOCH: epoch_in_its_middle,
@@ -256,7 +251,6 @@ REFUSED = {
     Unusual.DATA_GENERATION,
     Unusual.WRITES_LOST,
     Unusual.PRINCIPAL,
-    Unusual.WITHOUT_ID,
     Unusual.SEQUENCE,
     Unusual.EPOCH,
 }
@@ -326,10 +320,21 @@ def test_nothing_else_is_unusual() -> None:
         Unusual.NAMED,
         Unusual.NOT_KNOWN,
         Unusual.PART,
+        Unusual.WITHOUT_ID,
         Unusual.TRACED,
         Unusual.LARGE,
     }
     assert others | SCENES.keys() == set(Unusual), "these have tests of their own"
+
+
+def test_before_a_batch_goes_without_its_id_redis_has_that() -> None:
+    play = usual_play()
+    play.stage.context.left_out_ids.begin(600)
+    usual = play.stage.sequencer._usual
+    assert usual.prepare(next_of(play)) is None
+    assert usual.why is Unusual.WITHOUT_ID
+    play.stage.context.left_out_ids.end()
+    assert usual.prepare(next_of(play)) is not None
 
 
 def test_an_old_bound_is_as_good_as_none() -> None:
