@@ -220,6 +220,7 @@ def _records(records: memoryview) -> None:
                 raise Broken("the halves of a batch are not all of it")
     at_once(digesting_batch(records, header, OUTPUT_BYTES_MAX))
     if may_be_marker(header.producer_epoch):
+        # Any 48 bits are a marker, unless the upper 16 are the epoch of a batch without one.
         marker = header.producer_epoch % (1 << 16) << 32 | header.base_sequence % (1 << 32)
         marked = parse_single_batch(memoryview(at_once(marking_batch(records, marker))))
         if read_header_marker(marked) != marker:

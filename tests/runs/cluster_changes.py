@@ -29,7 +29,6 @@ from testkit.real.clients.client_runs import (
     SARAMA,
 )
 from testkit.real.scenes.changing_cluster import ChangingCluster
-from testkit.real.scenes.followed_clients import Followed
 
 from .results import append_result
 
@@ -78,7 +77,7 @@ def _followed(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[s
         complaints = found.complaints()
         if scene.proxy is not None and found.init_producer_id_requests != found.producer_ids:
             complaints.append(f"{found.init_producer_id_requests} InitProducerId, {found.producer_ids} producer ids")
-        lines.append({**_figures(found, len(scene.changes())), "complaints": complaints})
+        lines.append({**found.figures(), "changes": len(scene.changes()), "complaints": complaints})
     return lines
 
 
@@ -101,25 +100,6 @@ def _remade(scene: ChangingCluster, say: Callable[[str], None]) -> list[dict[str
         told_off = scene.proxy is not None and (new.duplicates or new.reordered)
         lines.append({**figures, "complaints": [twice] if told_off else []})
     return lines
-
-
-def _figures(found: Followed, changes: int) -> dict[str, object]:
-    return {
-        "client": found.client,
-        "changes": changes,
-        "records": found.sent,
-        "acknowledged": found.acknowledged,
-        "duplicates": found.verdict.duplicates,
-        "losses": found.verdict.lost,
-        "reorders": found.verdict.reordered,
-        "wrong_offsets": found.verdict.misplaced,
-        "errors": len(found.errors),
-        "producer_ids": found.producer_ids,
-        "read_in_group": found.read,
-        "read_again": found.read_again,
-        "notices": len(found.notices),
-        "first_notice": next(iter(found.notices), None),
-    }
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Five real clients produce through two proxies, under faults, while three brokers become 2.8.2 and then 3.9.1.
 
 ``python -m runs.upgrade`` is ``make upgrade``: a line of JSON for each client in benchmarks/results/upgrade.jsonl, and
-exit status 1 unless every record of every client is stored once, in order, at the offset that it was told, was read by
+exit status 1 unless every record of every client is stored once, in order, at the offset of its response, was read by
 its group, and no error reached the user. Each round has all brokers restarted, one by one; in each a proxy is killed.
 """
 
@@ -16,7 +16,6 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from testkit.real.clients.client_runs import ALL_IDEMPOTENT_CLIENTS, IDEMPOTENT_CLIENTS
-from testkit.real.scenes.followed_clients import Followed
 from testkit.real.scenes.upgraded_cluster import MIDDLE, NEW, OLD, UPGRADES, Faults, UpgradedCluster
 
 from .faulty_client import said
@@ -30,7 +29,8 @@ EVERY_NTH_AT_CLIENTS, EVERY_NTH_AT_BROKERS = 20, 60
 resolve; five clients share that side."""
 
 OURS = ("internal error", "DUPLICATE:")
-"""In a line of a proxy's log. A client that is told DUPLICATE_SEQUENCE_NUMBER learns that its batch is stored."""
+"""In a line of a proxy's log: an error of the proxy's own, or a batch that it has found twice in the log. That it has
+answered DUPLICATE_SEQUENCE_NUMBER is neither: the batch is stored."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -47,13 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def say(what: str) -> None:
         print(f"{time.monotonic() - start:7.1f} s  {what}", flush=True)
 
-    faults = Faults(EVERY_NTH_AT_CLIENTS, EVERY_NTH_AT_BROKERS, options.seed, kills=True)
+    faults = Faults()
+    if not options.without_faults:
+        faults = Faults(EVERY_NTH_AT_CLIENTS, EVERY_NTH_AT_BROKERS, options.seed, kills=True)
     with ExitStack() as stack:
         directory = options.keep
         if directory is None:
             directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="idemproxy-upgrade-")))
         directory.mkdir(exist_ok=True)
-        faults = Faults() if options.without_faults else faults
         scene = stack.enter_context(UpgradedCluster(directory, options.clients, faults))
         never = _upgrade(scene, options.format, say)
         status = 0
@@ -64,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not (agrees := scene.read_whole(client)):
                 complaints.append("a plain consumer reads something else than what is in the segment files")
             figures = {
-                **_figures(found),
+                **found.figures(),
                 "consumer_agrees": agrees,
                 "broker": f"{OLD}, {MIDDLE}, {NEW}",
                 "format": options.format,
@@ -79,7 +80,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             }
             append_result(RESULT, {**figures, "complaints": complaints})
             say(said(figures))
-            print(*complaints, sep="\n", file=sys.stderr)
+            for complaint in complaints:
+                print(complaint, file=sys.stderr)
             status |= bool(complaints)
     return status
 
@@ -96,25 +98,6 @@ def _upgrade(scene: UpgradedCluster, name: str, say: Callable[[str], None]) -> l
         say(str(error))
         return [str(error)]
     return []
-
-
-def _figures(found: Followed) -> dict[str, object]:
-    return {
-        "client": found.client,
-        "records": found.sent,
-        "acknowledged": found.acknowledged,
-        "duplicates": found.verdict.duplicates,
-        "losses": found.verdict.lost,
-        "reorders": found.verdict.reordered,
-        "wrong_offsets": found.verdict.misplaced,
-        "errors": len(found.errors),
-        "init_producer_ids": found.init_producer_id_requests,
-        "producer_ids": found.producer_ids,
-        "read_in_group": found.read,
-        "read_again": found.read_again,
-        "notices": len(found.notices),
-        "first_notice": next(iter(found.notices), None),
-    }
 
 
 if __name__ == "__main__":

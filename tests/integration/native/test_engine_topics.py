@@ -254,7 +254,7 @@ def test_conditional_publish_works_by_sequence_and_by_header_and_is_refused_else
 
 
 def test_the_log_names_the_engine_topics(world: World) -> None:
-    world.proxy.wait_for_log("engine topics: orders-\\*, wal-\\*; on all others the brokers give idempotence")
+    assert world.proxy.wait_for_log("engine topics: orders-\\*, wal-\\*; on all others the brokers give idempotence")
 
 
 # ---------------------------------------------------------------------- one mode for all proxies

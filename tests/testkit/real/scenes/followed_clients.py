@@ -55,6 +55,25 @@ class Followed:
     reading: list[str] = field(default_factory=list)
     """What is wrong with what its group read, in sentences."""
 
+    def figures(self) -> dict[str, object]:
+        """Return what the line of a run has of it."""
+        return {
+            "client": self.client,
+            "records": self.sent,
+            "acknowledged": self.acknowledged,
+            "duplicates": self.verdict.duplicates,
+            "losses": self.verdict.lost,
+            "reorders": self.verdict.reordered,
+            "wrong_offsets": self.verdict.misplaced,
+            "errors": len(self.errors),
+            "init_producer_ids": self.init_producer_id_requests,
+            "producer_ids": self.producer_ids,
+            "read_in_group": self.read,
+            "read_again": self.read_again,
+            "notices": len(self.notices),
+            "first_notice": next(iter(self.notices), None),
+        }
+
     def complaints(self) -> list[str]:
         """Return what is not as it should be."""
         found = [] if self.verdict.is_exactly_once else [str(self.verdict)]
